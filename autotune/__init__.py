@@ -1,0 +1,1 @@
+"""An auto-tuning advisor for Hugging Face Trainer and Accelerate."""

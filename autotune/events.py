@@ -1,0 +1,277 @@
+"""What happened in a run, as facts in the past tense.
+
+Every event goes to the journal, flushed to disk, before anybody acts on it; only `TrialProgressed`
+is coalesced and may be dropped. `autotune.view.fold` turns a list of events into what is shown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from autotune.outcome import MemoryUse, Outcome, Purpose
+
+SCHEMA = 1
+
+Document: TypeAlias = dict[str, JsonValue]
+"""A JSON object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """An engine took up the run, for the first time or again (`resumed`)."""
+
+    run: str
+    created_unix_s: float
+    request: Document
+    """The request, as `request.json` holds it."""
+    versions: dict[str, str]
+    process: int
+    host: str
+    resumed: bool = False
+    kind: Literal["run_started"] = "run_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineProbed:
+    """The probes ended, or stored readings of the unchanged machine were taken."""
+
+    machine: Document
+    from_store: bool
+    memory_limit_bytes: int
+    """What the training process may occupy: the user's limit or what the machine has free."""
+    usable_bytes: int
+    """The limit less the margin."""
+    limit_source: str
+    """Where the limit comes from, in words."""
+    kind: Literal["machine_probed"] = "machine_probed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadLoaded:
+    """The worker loaded model and data."""
+
+    facts: Document
+    load_s: float
+    environment: dict[str, str]
+    """Variables that the trials run under, and that the exported launch command sets."""
+    kind: Literal["workload_loaded"] = "workload_loaded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityChecked:
+    """The same rows were trained on whole and in micro-batches (design: loss parity)."""
+
+    holds: bool
+    repaired: bool
+    """It fails as the library stands, and holds with `model_accepts_loss_kwargs = False`."""
+    loss_difference: float | None
+    """Largest relative difference of the loss."""
+    gradient_difference: float | None
+    """Largest relative difference of the gradient norm."""
+    detail: str
+    kind: Literal["parity_checked"] = "parity_checked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpacePlanned:
+    """The finite list of candidates, and why every other one is out."""
+
+    candidates: tuple[Document, ...]
+    ruled_out: tuple[Document, ...]
+    """Objects with `what`, `reason` and `num_removed`."""
+    baseline: Document
+    digest: str
+    kind: Literal["space_planned"] = "space_planned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStarted:
+    """A configuration was given to a worker."""
+
+    number: int
+    purpose: Purpose
+    configuration: Document
+    why: str
+    """Why this one is tried now."""
+    kind: Literal["trial_started"] = "trial_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialProgressed:
+    """Where the running trial stands. The only event that may be dropped or replaced."""
+
+    number: int
+    stage: str
+    """starting, memory, warm-up, speed, phases."""
+    step: int | None = None
+    num_steps: int | None = None
+    samples_per_s: float | None = None
+    memory_bytes: int | None = None
+    kind: Literal["trial_progressed"] = "trial_progressed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFinished:
+    """A trial ended, in any of the five ways."""
+
+    number: int
+    purpose: Purpose
+    configuration: Document
+    outcome: Annotated[Outcome, Field(discriminator="kind")]
+    wall_s: float
+    overhead_s: float
+    """Wall time that was not spent in the trial's own steps."""
+    predicted: Document | None = None
+    kind: Literal["trial_finished"] = "trial_finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegionClosed:
+    """Candidates were ruled out by what a trial showed."""
+
+    what: str
+    reason: str
+    num_removed: int
+    trial: int | None
+    kind: Literal["region_closed"] = "region_closed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BestChanged:
+    """Another trial leads."""
+
+    number: int
+    samples_per_s: float
+    speedup: float | None
+    """Over the baseline's search trial; None where the baseline was not measured."""
+    kind: Literal["best_changed"] = "best_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchEnded:
+    """No further candidate is tried."""
+
+    reason: str
+    num_untried: int
+    kind: Literal["search_ended"] = "search_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed:
+    """Best and baseline were measured again, interleaved, in fresh processes."""
+
+    number: int
+    """The confirmed trial."""
+    baseline_number: int | None
+    speedup: float
+    speedup_ci95: tuple[float, float]
+    num_pairs: int
+    is_tie: bool
+    settled: bool
+    """False where the budget ended before the interval was narrow enough."""
+    samples_per_s: float
+    samples_per_s_ci95: tuple[float, float]
+    baseline_samples_per_s: float
+    baseline_samples_per_s_ci95: tuple[float, float]
+    memory: MemoryUse
+    baseline_memory: MemoryUse | None
+    kind: Literal["confirmed"] = "confirmed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendationMade:
+    """The answer, in the public JSON form, and the files that hold it."""
+
+    document: Document
+    kind: Literal["recommendation_made"] = "recommendation_made"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesExported:
+    """Files were written and read back by their consumers."""
+
+    directory: str
+    files: tuple[Document, ...]
+    """Objects with `name`, `consumer`, `verified_with` and `sha256`."""
+    kind: Literal["files_exported"] = "files_exported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarningRaised:
+    """Something the user should know; the run goes on."""
+
+    cause: str
+    remedy: str | None = None
+    kind: Literal["warning_raised"] = "warning_raised"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldChanged:
+    """Whether new trials are held back was changed."""
+
+    held: bool
+    kind: Literal["hold_changed"] = "hold_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteAdded:
+    """Somebody wrote a note into the run."""
+
+    text: str
+    kind: Literal["note_added"] = "note_added"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnded:
+    """The engine is done; `exit_code` is what the command ends with."""
+
+    reason: str
+    exit_code: int
+    cause: str | None = None
+    remedy: str | None = None
+    kind: Literal["run_ended"] = "run_ended"
+
+
+Event: TypeAlias = (
+    RunStarted
+    | MachineProbed
+    | WorkloadLoaded
+    | ParityChecked
+    | SpacePlanned
+    | TrialStarted
+    | TrialProgressed
+    | TrialFinished
+    | RegionClosed
+    | BestChanged
+    | SearchEnded
+    | Confirmed
+    | RecommendationMade
+    | FilesExported
+    | WarningRaised
+    | HoldChanged
+    | NoteAdded
+    | RunEnded
+)
+"""Anything that happens in a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """An event with its place in the story."""
+
+    seq: int
+    """Counts up from 0 over all engines of the run."""
+    t_s: float
+    """Seconds since the run was first started, by the wall clock."""
+    event: Annotated[Event, Field(discriminator="kind")]
+    schema_version: int = SCHEMA
+
+
+@cache
+def record_adapter() -> TypeAdapter[Record]:
+    """The codec between records and JSON."""
+    return TypeAdapter(Record)

@@ -1,0 +1,52 @@
+"""What a run is after, and what it may spend on finding it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MARGIN_FRACTION = 0.05
+"""Part of the memory limit that stays free."""
+MARGIN_BYTES_ON_DEVICE = 256 * 1024**2
+"""The least that stays free on a device, whose allocator works in large steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a recommended configuration must keep, and what bounds it."""
+
+    global_batch_size: int | None = None
+    """Samples per optimizer step over all ranks; None keeps the baseline's."""
+    memory_limit_bytes: int | None = None
+    """Bytes that the training process may occupy; None is what the machine has free."""
+
+    def __post_init__(self) -> None:
+        if self.global_batch_size is not None and self.global_batch_size < 1:
+            raise ValueError(f"global_batch_size must be at least 1, not {self.global_batch_size}.")
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
+            raise ValueError(
+                f"memory_limit_bytes must be at least 1, not {self.memory_limit_bytes}."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a run may spend. Confirmation is paid from the same budget and kept in reserve."""
+
+    trials: int = 40
+    """Search trials, the baseline included; confirmation is not counted."""
+    seconds: float = 600.0
+    """Wall time from the start of the engine to the recommendation."""
+
+    def __post_init__(self) -> None:
+        if self.trials < 1:
+            raise ValueError(f"trials must be at least 1, not {self.trials}.")
+        if self.seconds <= 0:
+            raise ValueError(f"seconds must be positive, not {self.seconds}.")
+
+
+def usable_bytes(limit_bytes: int, *, on_device: bool) -> int:
+    """What may be filled of a limit once the margin is left free."""
+    margin = int(limit_bytes * MARGIN_FRACTION)
+    if on_device:
+        margin = max(margin, MARGIN_BYTES_ON_DEVICE)
+    return max(0, limit_bytes - margin)

@@ -1,0 +1,199 @@
+"""The durable story of a run: append one line an event, follow it, survive a cut last line."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import ValidationError
+
+from autotune.errors import JournalError
+from autotune.events import Event, Record, TrialProgressed, record_adapter
+from autotune.run_directory import write_atomically
+
+PROGRESS_INTERVAL_S = 0.2
+"""Progress is written at most five times a second."""
+
+
+class Journal:
+    """The writer. One engine owns it at a time; methods may be called from any thread.
+
+    Opening repairs a last line that a killed writer cut short: the whole lines are kept, the cut
+    one is moved to `journal.cut` beside it.
+    """
+
+    def __init__(self, path: Path, progress_path: Path) -> None:
+        self._progress_path = progress_path
+        self._last_progress_s = 0.0
+        self._lock = threading.Lock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        records = repair(path)
+        self._next_seq = records[-1].seq + 1 if records else 0
+        self._t0_unix_s = time.time() - (records[-1].t_s if records else 0.0)
+        for record in records[:1]:
+            if record.event.kind == "run_started":
+                self._t0_unix_s = record.event.created_unix_s
+        self.records: list[Record] = records
+        """What was in the journal when it was opened, and what was appended since."""
+        self._file = path.open("ab")
+
+    def append(self, event: Event) -> Record:
+        """Writes an event to disk and returns it with its number. Progress is coalesced.
+
+        Raises:
+            OSError: The disk is full or gone.
+        """
+        with self._lock:
+            t_s = max(0.0, time.time() - self._t0_unix_s)
+            record = Record(seq=self._next_seq, t_s=round(t_s, 3), event=event)
+            line = record_adapter().dump_json(record)
+            if isinstance(event, TrialProgressed):
+                now = time.monotonic()
+                if now - self._last_progress_s >= PROGRESS_INTERVAL_S:
+                    self._last_progress_s = now
+                    write_atomically(self._progress_path, line.decode())
+                return record
+            self._file.write(line + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._next_seq += 1
+            self.records.append(record)
+            return record
+
+    def close(self) -> None:
+        """Closes the file; everything appended is on disk already."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def read(path: Path) -> list[Record]:
+    """All whole records of a journal; a cut last line is left out, an unknown event kept out.
+
+    Raises:
+        JournalError: A line that is not the last one cannot be read.
+    """
+    if not path.exists():
+        return []
+    records, _ = _parse(path, path.read_bytes())
+    return records
+
+
+def repair(path: Path) -> list[Record]:
+    """Reads a journal and moves a cut last line out of the writer's way.
+
+    Raises:
+        JournalError: A line that is not the last one cannot be read.
+    """
+    if not path.exists():
+        return []
+    data = path.read_bytes()
+    records, num_good_bytes = _parse(path, data)
+    if num_good_bytes < len(data):
+        path.with_suffix(".cut").write_bytes(data[num_good_bytes:])
+        with path.open("r+b") as file:
+            file.truncate(num_good_bytes)
+            os.fsync(file.fileno())
+    return records
+
+
+def _parse(path: Path, data: bytes) -> tuple[list[Record], int]:
+    records: list[Record] = []
+    num_good_bytes = 0
+    lines = data.split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        is_last = number == len(lines)
+        if not line.strip():
+            num_good_bytes += len(line) + (not is_last)
+            continue
+        record = _record(line)
+        if record is None and not is_last and not _is_json(line):
+            rest = b"".join(lines[number:]).strip()
+            if not rest:
+                break
+            raise JournalError(
+                f"Line {number} of {path} is damaged.",
+                "Delete that line to go on with the trials around it, or use --fresh.",
+            )
+        if is_last:
+            # Every whole line ends in a newline, so this one was cut.
+            break
+        if record is not None:
+            records.append(record)
+        num_good_bytes += len(line) + 1
+    return records, num_good_bytes
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        return record_adapter().validate_json(line)
+    except (ValidationError, ValueError):
+        return None
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def follow(
+    path: Path,
+    progress_path: Path | None = None,
+    *,
+    poll_s: float = 0.1,
+    should_stop: Callable[[], bool] = lambda: False,
+    start_seq: int = 0,
+) -> Iterator[Record | None]:
+    """Yields records as they are written, progress included, from `start_seq` on.
+
+    Yields None at every poll that found nothing, so that a caller can look around; ends after
+    `should_stop()` is true and what was written before has been read.
+    """
+    offset = 0
+    rest = b""
+    last_progress = b""
+    while True:
+        stopping = should_stop()
+        found = False
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read()
+            offset += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                record = _record(line) if line.strip() else None
+                if record is not None and record.seq >= start_seq:
+                    found = True
+                    yield record
+        if progress_path is not None and progress_path.exists():
+            progress = progress_path.read_bytes()
+            if progress != last_progress:
+                last_progress = progress
+                record = _record(progress)
+                if record is not None:
+                    found = True
+                    yield record
+        if stopping:
+            return
+        if not found:
+            yield None
+        time.sleep(poll_s)

@@ -1,0 +1,134 @@
+"""How a trial ended: measured, out of memory, failed, timed out, stopped.
+
+The five kinds form a closed union; `kind` tells them apart in JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Interval: TypeAlias = tuple[float, float]
+"""Lower and upper end of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes that the training process occupied at its peak (design: what a memory limit means)."""
+
+    allocated_bytes: int
+    """Peak of live tensor bytes (device: of the allocator's allocations)."""
+    reserved_bytes: int
+    """Peak of what the allocator held; on a CPU, which has no such layer, the allocated bytes."""
+    outside_bytes: int
+    """What stands outside the allocator: context and workspaces, or the process after import."""
+    total_bytes: int
+    """Reserved plus outside: what is held against the limit."""
+    method: str
+    """How it was counted, in words."""
+    high_water_bytes: int | None = None
+    """Resident high-water mark of the process: a reading of its own, allocator slack included."""
+    longest_tokens: int | None = None
+    """Tokens per sample of the batch that was fed, padding included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phases:
+    """Where the time of one optimizer step goes. Diagnostic: these steps are not the timed ones."""
+
+    data_s: float
+    forward_s: float
+    backward_s: float
+    optimizer_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Timed optimizer steps, one window each, every configuration over the same global batches."""
+
+    step_times_s: tuple[float, ...]
+    """Wall time of each timed optimizer step; the n-th always trains on the n-th global batch."""
+    step_samples: tuple[int, ...]
+    """Samples that each of these steps trained on."""
+    step_tokens: tuple[int, ...]
+    """Tokens of each of these steps without padding; zeros where samples have no tokens."""
+    losses: tuple[float, ...] = ()
+    """Loss of each timed step, averaged over its micro-batches."""
+    num_warmup_steps: int = 0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples over seconds, over all timed steps."""
+        return sum(self.step_samples) / sum(self.step_times_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """Unpadded tokens over seconds, over all timed steps."""
+        return sum(self.step_tokens) / sum(self.step_times_s)
+
+    @property
+    def step_s(self) -> float:
+        """Mean wall time of an optimizer step."""
+        return sum(self.step_times_s) / len(self.step_times_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The configuration ran, within the limit, and these are its readings."""
+
+    speed: Speed
+    memory: MemoryUse
+    samples_per_s: float
+    samples_per_s_ci95: Interval
+    phases: Phases | None = None
+    kind: Literal["measured"] = "measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfMemory:
+    """The configuration needs more memory than the limit, the machine or the device allows."""
+
+    where: Literal["device", "host"]
+    cause: str
+    """What refused the memory, in words: the limit, the allocator or the system."""
+    needed_at_least_bytes: int | None = None
+    """A lower bound of the need, where one is known."""
+    limit_bytes: int | None = None
+    is_certain: bool = True
+    """False where a killed process only suggests memory."""
+    kind: Literal["out_of_memory"] = "out_of_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The configuration does not run, and memory is not the reason."""
+
+    cause: str
+    remedy: str | None = None
+    log: str | None = None
+    """Path of the trial's log, relative to the run directory."""
+    kind: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut:
+    """The trial did not end within its time limit and was ended."""
+
+    limit_s: float
+    cause: str
+    kind: Literal["timed_out"] = "timed_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Somebody stopped the trial; it says nothing about the configuration."""
+
+    cause: str
+    kind: Literal["stopped"] = "stopped"
+
+
+Outcome: TypeAlias = Measured | OutOfMemory | Failed | TimedOut | Stopped
+"""How a trial ended."""
+
+Purpose: TypeAlias = Literal["baseline", "search", "confirm", "memory"]
+"""Why a trial was run."""

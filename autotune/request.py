@@ -1,0 +1,78 @@
+"""What a run was asked to do, as `request.json` in its directory holds it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from pydantic import TypeAdapter, ValidationError
+
+from autotune.errors import JournalError
+from autotune.goal import Budget, Goal
+from autotune.run_directory import RunDirectory, write_atomically
+from autotune.workload.spec import WorkloadSpec
+
+Driver: TypeAlias = Literal["trainer", "accelerate"]
+"""Whose training loop the trials run."""
+SamplerName: TypeAlias = Literal["auto", "tpe", "gp", "random", "grid"]
+"""auto is our deterministic order; the others are Optuna's samplers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Everything the engine needs to know from its caller."""
+
+    workload: WorkloadSpec
+    goal: Goal = Goal()
+    budget: Budget = Budget()
+    baseline_micro_batch_size: int | None = None
+    """The user's present micro-batch size; None is the default baseline."""
+    sampler: SamplerName = "auto"
+    driver: Driver = "trainer"
+    processes: int = 1
+    local_sgd: str = "auto"
+    """auto, off or a number of optimizer steps."""
+    total_steps: int | None = None
+    """Optimizer steps of the training to come, where the user said so."""
+    seed: int = 0
+    """Seed of the sampler; the workload has its own."""
+    storage: str | None = None
+    """An Optuna storage URL; None keeps the study in the run directory."""
+    out: str | None = None
+    """Where to export; None is `out` in the run directory."""
+    force: bool = False
+    """Overwrite exported files of another run."""
+    parent_process: int | None = None
+    """A calling process without which the engine must not go on."""
+    working_directory: str = field(default_factory=os.getcwd)
+    """What relative paths of the workload are relative to."""
+
+
+@cache
+def request_adapter() -> TypeAdapter[Request]:
+    """The codec between requests and JSON."""
+    return TypeAdapter(Request)
+
+
+def save(request: Request, run: RunDirectory) -> None:
+    """Writes the request into its run directory."""
+    text = request_adapter().dump_json(request, indent=2).decode()
+    write_atomically(run.request, text + "\n", mode=0o600)
+
+
+def load(run: RunDirectory) -> Request:
+    """Reads the request of a run.
+
+    Raises:
+        JournalError: The file is missing or damaged.
+    """
+    try:
+        return request_adapter().validate_json(Path(run.request).read_bytes())
+    except (OSError, ValidationError) as error:
+        raise JournalError(
+            f"{run.request} cannot be read: {type(error).__name__}.",
+            "Start a new run; the journal beside it stays as it is.",
+        ) from error

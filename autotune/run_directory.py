@@ -1,0 +1,158 @@
+"""The one directory that tells the whole story of a run, and where everything stands in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from autotune.errors import UsageError
+
+
+def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Writes a whole file or nothing: readers see the old text or the new one.
+
+    Raises:
+        OSError: The directory cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, document: JsonValue, *, mode: int = 0o644) -> None:
+    """Writes a JSON document atomically, indented for human readers."""
+    write_atomically(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n", mode=mode)
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths of one run. Creating the object touches nothing on disk."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The run's name: the last part of its path."""
+        return self.path.name
+
+    @property
+    def request(self) -> Path:
+        """What was asked for."""
+        return self.path / "request.json"
+
+    @property
+    def journal(self) -> Path:
+        """Every event, one JSON line each."""
+        return self.path / "journal.jsonl"
+
+    @property
+    def progress(self) -> Path:
+        """The latest progress of the running trial, replaced in place."""
+        return self.path / "progress.json"
+
+    @property
+    def lease(self) -> Path:
+        """Who runs the engine: host, process, start time."""
+        return self.path / "engine.json"
+
+    @property
+    def engine_log(self) -> Path:
+        """What the engine and the libraries under it print."""
+        return self.path / "engine.log"
+
+    @property
+    def control(self) -> Path:
+        """Requests to the engine, one small file each."""
+        return self.path / "control"
+
+    @property
+    def study(self) -> Path:
+        """Optuna's database, where no other storage was given."""
+        return self.path / "study.db"
+
+    @property
+    def workload(self) -> Path:
+        """Scratch space of the workload: prepared data, the demo's tokenizer."""
+        return self.path / "workload"
+
+    @property
+    def out(self) -> Path:
+        """Where files are exported to by default."""
+        return self.path / "out"
+
+    def trial(self, number: int) -> Path:
+        """Logs and readings of one trial."""
+        return self.path / "trials" / f"{number:03d}"
+
+    def create(self) -> None:
+        """Makes the directory, readable by its owner only.
+
+        Raises:
+            UsageError: The place cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.chmod(0o700)
+            self.control.mkdir(exist_ok=True)
+            (self.path / "trials").mkdir(exist_ok=True)
+        except OSError as error:
+            raise UsageError(
+                f"The run directory {self.path} cannot be written: {error.strerror}.",
+                "Choose another place with --run-dir.",
+            ) from error
+
+
+def new_name(root: Path, stem: str) -> str:
+    """A free name model-date-counter below `root`."""
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
+    date = time.strftime("%Y%m%d")
+    counter = 1
+    while (root / f"{stem}-{date}-{counter}").exists():
+        counter += 1
+    return f"{stem}-{date}-{counter}"
+
+
+def find(root: Path, run: str) -> RunDirectory:
+    """The run called `run`: a path, a name below `root`, or "last" for the newest.
+
+    Raises:
+        UsageError: There is no such run; the message names the near ones.
+    """
+    for path in (Path(run), root / run):
+        if (path / "request.json").is_file():
+            return RunDirectory(path)
+    runs = list_runs(root)
+    if run == "last" and runs:
+        return runs[-1]
+    known = ", ".join(r.name for r in runs[-3:]) or "none yet"
+    raise UsageError(
+        f"There is no run {run!r} in {root}.",
+        f"Runs there: {known}. `autotune runs` lists them all.",
+    )
+
+
+def list_runs(root: Path) -> list[RunDirectory]:
+    """All runs below `root`, oldest first."""
+    if not root.is_dir():
+        return []
+    found = [path for path in root.iterdir() if (path / "request.json").is_file()]
+    return [
+        RunDirectory(path)
+        for path in sorted(found, key=lambda p: ((p / "request.json").stat().st_mtime, p.name))
+    ]

@@ -1,0 +1,189 @@
+"""What engine and worker say to each other: JSON lines on a channel that is not stdout.
+
+The engine sends one command at a time; the worker answers with any number of progress lines and
+one reply. Commands and replies are data only, so that a reply can be kept and replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from autotune.configuration import Configuration
+from autotune.outcome import Failed, MemoryUse, OutOfMemory, Phases, Speed
+from autotune.workload.facts import CheckpointingForm, WorkloadFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureMemory:
+    """Optimizer steps on the longest samples, with optimizer state present, counted exactly."""
+
+    configuration: Configuration
+    limit_bytes: int
+    """Total bytes that the process may occupy; more is out of memory."""
+    kind: Literal["measure_memory"] = "measure_memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureSpeed:
+    """Timed optimizer steps on typical samples in the user's sampler order."""
+
+    configuration: Configuration
+    min_steps: int
+    max_steps: int
+    max_seconds: float
+    """The timed part ends after the step that passes this, once `min_steps` are done."""
+    num_warmup_steps: int = 1
+    with_phases: bool = True
+    memory_fence_bytes: int | None = None
+    """On a CPU: bytes of data the process may add before the allocator refuses."""
+    kind: Literal["measure_speed"] = "measure_speed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinueSpeed:
+    """A further block of timed steps in a session opened with `OpenSpeed`."""
+
+    num_steps: int
+    kind: Literal["continue_speed"] = "continue_speed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSpeed:
+    """Prepares a configuration in this very process and warms it up; blocks follow."""
+
+    configuration: Configuration
+    num_warmup_steps: int = 2
+    kind: Literal["open_speed"] = "open_speed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckParity:
+    """The same rows as 1×B and as k×B/k: do loss and gradient norm agree?"""
+
+    num_rows: int
+    accumulation_steps: int
+    kind: Literal["check_parity"] = "check_parity"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryCheckpointing:
+    """Counts what each checkpointing form keeps for the backward pass of one small batch."""
+
+    every_n_layers: tuple[int, ...]
+    kind: Literal["try_checkpointing"] = "try_checkpointing"
+
+
+Command: TypeAlias = (
+    MeasureMemory | MeasureSpeed | OpenSpeed | ContinueSpeed | CheckParity | TryCheckpointing
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """The worker loaded the workload."""
+
+    facts: WorkloadFacts
+    process: int
+    load_s: float
+    level_bytes: int
+    """Resident memory after the imports, before model and data."""
+    device: str
+    kind: Literal["ready"] = "ready"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CannotLoad:
+    """The workload could not be loaded: a fault of the input, in words."""
+
+    error: str
+    """Name of a class in `autotune.errors`."""
+    cause: str
+    remedy: str | None
+    kind: Literal["cannot_load"] = "cannot_load"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMeasured:
+    """Answer to `MeasureMemory`."""
+
+    memory: MemoryUse
+    num_steps: int
+    steps_s: float
+    """Wall time of the optimizer steps alone."""
+    kind: Literal["memory_measured"] = "memory_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeedMeasured:
+    """Answer to `MeasureSpeed`, `OpenSpeed` (no steps yet) and `ContinueSpeed`."""
+
+    speed: Speed
+    phases: Phases | None
+    steps_s: float
+    """Wall time of all optimizer steps of the command, warm-up and phases included."""
+    high_water_bytes: int | None = None
+    kind: Literal["speed_measured"] = "speed_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityFound:
+    """Answer to `CheckParity`: relative differences, as the library stands and repaired."""
+
+    losses: tuple[float, float]
+    """Loss of the window as one micro-batch, and as several."""
+    gradient_norms: tuple[float, float]
+    repaired_losses: tuple[float, float] | None
+    """The same with `model_accepts_loss_kwargs = False`; None where that changes nothing."""
+    repaired_gradient_norms: tuple[float, float] | None
+    kind: Literal["parity_found"] = "parity_found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointingTried:
+    """Answer to `TryCheckpointing`."""
+
+    saved_bytes_without: int
+    forms: tuple[CheckpointingForm, ...]
+    kind: Literal["checkpointing_tried"] = "checkpointing_tried"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Where a command stands; may be dropped."""
+
+    stage: str
+    step: int | None = None
+    num_steps: int | None = None
+    samples_per_s: float | None = None
+    memory_bytes: int | None = None
+    kind: Literal["progress"] = "progress"
+
+
+Reply: TypeAlias = (
+    Ready
+    | CannotLoad
+    | MemoryMeasured
+    | SpeedMeasured
+    | ParityFound
+    | CheckpointingTried
+    | OutOfMemory
+    | Failed
+)
+Message: TypeAlias = Reply | Progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """One line on the channel."""
+
+    body: Annotated[Command | Message, Field(discriminator="kind")]
+
+
+@cache
+def envelope_adapter() -> TypeAdapter[Envelope]:
+    """The codec between envelopes and JSON."""
+    return TypeAdapter(Envelope)

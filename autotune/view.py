@@ -1,0 +1,197 @@
+"""What a run looks like now: `fold` turns its records into one RunView.
+
+The command line, the terminal UI and a second terminal all show the same RunView, whether they
+watch the run live or read its journal a year later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, assert_never
+
+from autotune.configuration import Configuration
+from autotune.events import (
+    BestChanged,
+    Confirmed,
+    Document,
+    FilesExported,
+    HoldChanged,
+    MachineProbed,
+    NoteAdded,
+    ParityChecked,
+    RecommendationMade,
+    Record,
+    RegionClosed,
+    RunEnded,
+    RunStarted,
+    SearchEnded,
+    SpacePlanned,
+    TrialFinished,
+    TrialProgressed,
+    TrialStarted,
+    WarningRaised,
+    WorkloadLoaded,
+)
+from autotune.outcome import Measured, Outcome, Purpose
+
+Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
+"""Where a run stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialView:
+    """One trial, running or finished."""
+
+    number: int
+    purpose: Purpose
+    configuration: Configuration
+    why: str
+    started_s: float
+    outcome: Outcome | None = None
+    """None while it runs."""
+    wall_s: float | None = None
+    overhead_s: float | None = None
+    predicted: Document | None = None
+
+    @property
+    def state(self) -> str:
+        """The outcome's kind, or running."""
+        return "running" if self.outcome is None else self.outcome.kind
+
+    @property
+    def measured(self) -> Measured | None:
+        """The readings, if the trial was measured."""
+        return self.outcome if isinstance(self.outcome, Measured) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """Everything that is known of a run at one moment."""
+
+    run: str = ""
+    stage: Stage = "new"
+    now_s: float = 0.0
+    """Time of the last record, in seconds since the run's start."""
+    started: RunStarted | None = None
+    machine: MachineProbed | None = None
+    workload: WorkloadLoaded | None = None
+    parity: ParityChecked | None = None
+    space: SpacePlanned | None = None
+    trials: tuple[TrialView, ...] = ()
+    progress: TrialProgressed | None = None
+    """Of the running trial; None between trials."""
+    closed: tuple[RegionClosed, ...] = ()
+    best: BestChanged | None = None
+    search_ended: SearchEnded | None = None
+    confirmed: Confirmed | None = None
+    recommendation: Document | None = None
+    exported: FilesExported | None = None
+    warnings: tuple[WarningRaised, ...] = ()
+    notes: tuple[NoteAdded, ...] = ()
+    held: bool = False
+    ended: RunEnded | None = None
+
+    def trial(self, number: int) -> TrialView | None:
+        """The trial with that number."""
+        return next((t for t in self.trials if t.number == number), None)
+
+    @property
+    def running(self) -> TrialView | None:
+        """The trial that runs now."""
+        return next((t for t in reversed(self.trials) if t.outcome is None), None)
+
+    @property
+    def baseline(self) -> TrialView | None:
+        """The trial of the user's present configuration."""
+        return next((t for t in self.trials if t.purpose == "baseline"), None)
+
+
+def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
+    """Applies records in order to a view, the empty one by default. Pure."""
+    view = view or RunView()
+    for record in records:
+        view = _apply(view, record)
+    return view
+
+
+def _apply(view: RunView, record: Record) -> RunView:
+    view = replace(view, now_s=max(view.now_s, record.t_s))
+    event = record.event
+    match event:
+        case RunStarted():
+            # A trial that ran when an earlier engine died never got an outcome.
+            finished = tuple(t for t in view.trials if t.outcome is not None)
+            return replace(
+                view,
+                run=event.run,
+                started=event,
+                stage="probing",
+                trials=finished,
+                progress=None,
+                held=False,
+                ended=None,
+            )
+        case MachineProbed():
+            return replace(view, machine=event, stage="loading")
+        case WorkloadLoaded():
+            return replace(view, workload=event)
+        case ParityChecked():
+            return replace(view, parity=event)
+        case SpacePlanned():
+            return replace(view, space=event, stage="searching")
+        case TrialStarted():
+            trial = TrialView(
+                number=event.number,
+                purpose=event.purpose,
+                configuration=Configuration.from_json(event.configuration),
+                why=event.why,
+                started_s=record.t_s,
+            )
+            others = tuple(t for t in view.trials if t.number != event.number)
+            stage: Stage = "confirming" if event.purpose in ("confirm", "memory") else view.stage
+            return replace(view, trials=(*others, trial), progress=None, stage=stage)
+        case TrialProgressed():
+            running = view.running
+            if running is None or running.number != event.number:
+                return view
+            return replace(view, progress=event)
+        case TrialFinished():
+            known = view.trial(event.number)
+            finished_trial = TrialView(
+                number=event.number,
+                purpose=event.purpose,
+                configuration=Configuration.from_json(event.configuration),
+                why=known.why if known else "",
+                started_s=known.started_s if known else max(0.0, record.t_s - event.wall_s),
+                outcome=event.outcome,
+                wall_s=event.wall_s,
+                overhead_s=event.overhead_s,
+                predicted=event.predicted,
+            )
+            others = tuple(t for t in view.trials if t.number != event.number)
+            return replace(view, trials=(*others, finished_trial), progress=None)
+        case RegionClosed():
+            return replace(view, closed=(*view.closed, event))
+        case BestChanged():
+            return replace(view, best=event)
+        case SearchEnded():
+            return replace(view, search_ended=event, stage="confirming")
+        case Confirmed():
+            return replace(view, confirmed=event)
+        case RecommendationMade():
+            return replace(view, recommendation=event.document)
+        case FilesExported():
+            return replace(view, exported=event)
+        case WarningRaised():
+            return (
+                view if event in view.warnings else replace(view, warnings=(*view.warnings, event))
+            )
+        case HoldChanged():
+            return replace(view, held=event.held)
+        case NoteAdded():
+            return replace(view, notes=(*view.notes, event))
+        case RunEnded():
+            return replace(view, ended=event, stage="done", progress=None)
+        case _:
+            assert_never(event)

@@ -1,0 +1,1 @@
+"""What is trained, whoever brings it: one module a source, one protocol."""

@@ -1,0 +1,46 @@
+"""What a child found out about a workload when it loaded it: plain data for the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointingForm:
+    """One way of checkpointing, tried on this model with one small batch."""
+
+    every_n_layers: int
+    offload: bool
+    is_available: bool
+    saved_bytes: int | None
+    """Bytes kept for the backward pass under this form; None where it is not available."""
+    reason: str | None = None
+    """Why it is not available, or why it is of no use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """The loaded workload in figures."""
+
+    name: str
+    task: str
+    model_class: str
+    num_parameters: int
+    num_trainable_parameters: int
+    parameter_bytes: int
+    num_rows: int | None
+    """Training samples; None for a stream, which has no length."""
+    tokens_median: int | None
+    tokens_max: int | None
+    """Longest sample, in tokens; for a stream, the longest that was seen or may be made."""
+    precision: str
+    optim: str
+    has_batch_norm: bool
+    batch_dependent_loss: str | None
+    """Why the loss of a sample depends on its batch, or None where it does not."""
+    notes: tuple[str, ...] = ()
+    """What the loader chose by itself, in whole sentences."""
+    versions: tuple[tuple[str, str], ...] = ()
+    """Names and versions of the libraries that train."""
+    digest: str = ""
+    """Changes whenever model, data or training choices change."""

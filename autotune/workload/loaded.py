@@ -1,0 +1,74 @@
+"""A workload as a child process holds it: model, data and training choices, ready for any stepper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from autotune.workload.facts import WorkloadFacts
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import Dataset
+
+Row: TypeAlias = Mapping[str, object]
+"""One training sample, as the collator takes it."""
+Batch: TypeAlias = dict[str, "torch.Tensor"]
+Collator: TypeAlias = Callable[[list[Row]], Batch]
+LossItems: TypeAlias = Literal["rows", "tokens", "shifted_tokens"]
+"""What the model's loss is the mean of: samples, labels that are not -100, or such labels
+without the first of each row, as next-token losses shift them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedWorkload:
+    """What every source of workloads yields in a child process.
+
+    A worker loads it once and forks a clean child for every measurement, so nothing here may have
+    run a forward or backward pass.
+    """
+
+    facts: WorkloadFacts
+    model: torch.nn.Module
+    """With the weights that every trial starts from, on the CPU, in training mode."""
+    train_dataset: Dataset[Row]
+    """Map-style or iterable; rows are tokenised and hold what the model takes, and no more."""
+    data_collator: Collator
+    processing_class: object | None
+    """The tokenizer or processor that Trainer is given."""
+    arguments: Mapping[str, object]
+    """TrainingArguments fields that belong to the workload (precision, optim, learning rate, …),
+    never one that a knob decides."""
+    loss_items: LossItems
+    longest_rows: Callable[[int], list[Row]]
+    """n training samples with the most tokens, longest first, repeated where there are fewer."""
+    count_tokens: Callable[[Batch], int]
+    """Tokens of a collated batch without padding."""
+    typical_rows: Callable[[int], list[Row]] = field(repr=False)
+    """The first n samples in the user's sampler order."""
+    trainer_class: type | None = None
+    """A subclass of Trainer; None is Trainer itself."""
+    trainer_options: Mapping[str, object] = field(default_factory=dict)
+    """Further arguments of the Trainer (a custom loss, label names)."""
+
+
+TASK_LOSS_ITEMS: Mapping[str, LossItems] = {
+    "causal-lm": "shifted_tokens",
+    "masked-lm": "tokens",
+    "sequence-classification": "rows",
+    "token-classification": "tokens",
+    "question-answering": "rows",
+    "seq2seq-lm": "tokens",
+}
+
+
+def repeat_to(rows: Sequence[Row], num: int) -> list[Row]:
+    """The first `num` of `rows`, starting over where there are fewer.
+
+    Raises:
+        ValueError: There are no rows at all.
+    """
+    if not rows:
+        raise ValueError("There are no rows.")
+    return [rows[i % len(rows)] for i in range(num)]

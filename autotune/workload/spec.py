@@ -1,0 +1,92 @@
+"""The declarative description of a workload, as the command line brings it.
+
+It holds names, paths and options only, never objects, so that it travels as JSON to every child
+process and into every exported script.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+Task: TypeAlias = Literal[
+    "causal-lm",
+    "masked-lm",
+    "sequence-classification",
+    "token-classification",
+    "question-answering",
+    "seq2seq-lm",
+]
+TASKS: tuple[Task, ...] = get_args(Task)
+
+Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """Which column of the dataset holds what; None lets the task choose by its usual names."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    label: str | None = None
+    """Class of a sample, or the tags of its tokens."""
+    tokens: str | None = None
+    question: str | None = None
+    context: str | None = None
+    answers: str | None = None
+    source: str | None = None
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lora:
+    """Low-rank adapters through peft; targets None lets peft choose for the architecture."""
+
+    rank: int
+    alpha: int | None = None
+    dropout: float = 0.0
+    target_modules: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """Model, data and training choices that stay fixed while the knobs are searched."""
+
+    task: Task
+    model: str | None = None
+    """A local model directory or a hub id."""
+    model_config: str | None = None
+    """A config file or directory: the model is built from it with random weights."""
+    tokenizer: str | None = None
+    """Where the tokenizer is, if not with the model."""
+    dataset: str | None = None
+    """A local file or directory, or a hub name."""
+    dataset_config: str | None = None
+    split: str = "train"
+    streaming: bool = False
+    """Read the dataset as a stream without a length."""
+    columns: Columns = Columns()
+    max_length: int | None = None
+    """Tokens a sample is cut at; None is what model and task suggest."""
+    packing: bool = False
+    """Join texts and cut them into blocks of `max_length` tokens (language modelling)."""
+    pad_token: str | None = None
+    """A token to pad with, for tokenizers that have none; "eos" is the end-of-sequence token."""
+    precision: Precision = "fp32"
+    optim: str | None = None
+    """A name of `transformers.training_args.OptimizerNames`; None is the installed default."""
+    learning_rate: float | None = None
+    lora: Lora | None = None
+    seed: int = 42
+    trust_remote_code: bool = False
+    demo: bool = False
+    """The built-in job: a small language model on text that Python ships."""
+
+    @property
+    def name(self) -> str:
+        """A short name for run directories and reports."""
+        if self.demo:
+            return "demo"
+        source = (self.model or self.model_config or "model").rstrip("/")
+        return source.rsplit("/", 1)[-1].removesuffix(".json")

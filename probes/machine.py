@@ -1,0 +1,129 @@
+"""What the probes found, as frozen data that goes to JSON and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, TypeAlias
+
+from pydantic import TypeAdapter
+
+Unit: TypeAlias = Literal["bytes", "bytes_per_s", "flop_per_s", "s", "count", "W", "celsius"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One measured number with its unit, samples and spread."""
+
+    name: str
+    """What was measured, for example `memory bandwidth` or `matmul bfloat16`."""
+    unit: Unit
+    value: float
+    """Median of the samples."""
+    samples: tuple[float, ...] = ()
+    half_iqr: float = 0.0
+    """Half the distance between the quartiles of the samples."""
+    note: str | None = None
+    """What a reader must know to use the number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something about the machine that is not a number: a cause and what follows from it."""
+
+    cause: str
+    remedy: str | None = None
+    is_problem: bool = True
+    """False for a plain remark."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceProcess:
+    """Another process that holds memory of a device."""
+
+    process: int
+    used_bytes: int | None
+    """None where the driver does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator, as torch numbers it, or the CPU where there is none."""
+
+    kind: str
+    """torch's device type: cpu, cuda, xpu, mps, …"""
+    index: int
+    """Number that torch gives it."""
+    name: str
+    uuid: str | None = None
+    total_bytes: int
+    free_bytes: int
+    """Free for a new process; on a CPU what the control groups and the kernel leave."""
+    memory_from: str
+    """Which interface the two numbers come from."""
+    is_integrated: bool = False
+    """It shares the host's memory."""
+    mig: bool = False
+    nvml_index: int | None = None
+    driver: str | None = None
+    processes: tuple[DeviceProcess, ...] = ()
+    allocatable_bytes: int | None = None
+    """What an allocation that was really made and touched reached; None if it was not tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine around the devices."""
+
+    name: str
+    processor: str
+    num_cores: float
+    """Cores this process may use, control-group quota counted; may be a fraction."""
+    total_bytes: int
+    """Memory the kernel will let this process reach: the smallest limit of all control groups."""
+    available_bytes: int
+    limit_from: str
+    """What sets the total: the host, or the control group by its path."""
+    platform: str
+    num_threads: int
+    """Threads that torch computes with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What a collective between ranks costs. Empty for one process."""
+
+    backend: str
+    num_ranks: int
+    readings: tuple[Reading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Everything the probes found."""
+
+    host: Host
+    devices: tuple[Device, ...]
+    """Never empty: the CPU is a device where there is no other."""
+    readings: tuple[Reading, ...] = ()
+    links: tuple[Link, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    probed_unix_s: float = 0.0
+    digest: str = ""
+    """Changes whenever the hardware, its driver or the measuring libraries change."""
+
+    @property
+    def device(self) -> Device:
+        """The device that one rank trains on: the one with the least memory, since it decides."""
+        return min(self.devices, key=lambda device: device.free_bytes)
+
+    def reading(self, name: str) -> Reading | None:
+        """The reading called `name`, if it was taken."""
+        return next((r for r in self.readings if r.name == name), None)
+
+
+@cache
+def machine_adapter() -> TypeAdapter[Machine]:
+    """The codec between machines and JSON."""
+    return TypeAdapter(Machine)
