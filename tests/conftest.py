@@ -1,0 +1,35 @@
+"""Every test sees the same small world: no network, no settings of the person who runs it.
+
+The variables are set when this file is imported, since some libraries read them only once.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+_home = tempfile.TemporaryDirectory(prefix="autotune-tests-")
+
+for _name in [*os.environ]:
+    if _name.startswith(("AUTOTUNE_", "ACCELERATE_")) or _name in (
+        "CI",
+        "NO_COLOR",
+        "FORCE_COLOR",
+        "TTY_COMPATIBLE",
+    ):
+        del os.environ[_name]
+
+os.environ.update(
+    HF_HOME=_home.name,
+    HF_HUB_OFFLINE="1",
+    HF_DATASETS_OFFLINE="1",
+    TRANSFORMERS_OFFLINE="1",
+    HF_HUB_DISABLE_PROGRESS_BARS="1",
+    HF_HUB_DISABLE_TELEMETRY="1",
+    TOKENIZERS_PARALLELISM="false",
+    XDG_CACHE_HOME=_home.name,
+    LC_ALL="C.UTF-8",
+    COLUMNS="100",
+    LINES="40",
+    TERM="xterm-256color",
+)
