@@ -24,6 +24,8 @@ class MeasureMemory:
     configuration: Configuration
     limit_bytes: int
     """Total bytes that the process may occupy; more is out of memory."""
+    memory_fence_bytes: int | None = None
+    """On a CPU: bytes of data the process may add before the allocator refuses."""
     kind: Literal["measure_memory"] = "measure_memory"
 
 
@@ -121,7 +123,7 @@ class MemoryMeasured:
 class SpeedMeasured:
     """Answer to `MeasureSpeed`, `OpenSpeed` (no steps yet) and `ContinueSpeed`."""
 
-    speed: Speed
+    speed: Speed | None
     phases: Phases | None
     steps_s: float
     """Wall time of all optimizer steps of the command, warm-up and phases included."""
@@ -181,6 +183,8 @@ class Envelope:
     """One line on the channel."""
 
     body: Annotated[Command | Message, Field(discriminator="kind")]
+    log: str | None = None
+    """For a command: the file that what is printed during it goes to."""
 
 
 @cache

@@ -7,7 +7,10 @@ process and into every exported script.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypeAlias, get_args
+
+from pydantic import TypeAdapter
 
 Task: TypeAlias = Literal[
     "causal-lm",
@@ -90,3 +93,9 @@ class WorkloadSpec:
             return "demo"
         source = (self.model or self.model_config or "model").rstrip("/")
         return source.rsplit("/", 1)[-1].removesuffix(".json")
+
+
+@cache
+def spec_adapter() -> TypeAdapter[WorkloadSpec]:
+    """The codec between specs and JSON."""
+    return TypeAdapter(WorkloadSpec)

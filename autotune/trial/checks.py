@@ -1,0 +1,223 @@
+"""Checks that come before any search: does accumulation train the same, does checkpointing help?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+
+from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
+from autotune.trial.live_bytes import LiveBytes
+from autotune.trial.protocol import CheckpointingTried, ParityFound
+from autotune.trial.stepper import Stepper, TrainerStepper, make_stepper
+from autotune.trial.training_arguments import set_checkpointing, supported_checkpointing
+from autotune.workload.facts import CheckpointingForm
+from autotune.workload.loaded import Batch, LoadedWorkload
+
+LEAST_SAVING = 0.02
+"""Part of the kept bytes that a checkpointing form must save to be worth a trial."""
+CHECK_ROWS = 2
+"""Rows of the batch on which checkpointing forms are compared."""
+
+
+def check_parity(
+    workload: LoadedWorkload,
+    *,
+    num_rows: int,
+    accumulation_steps: int,
+    driver: str,
+    output_dir: str,
+) -> ParityFound:
+    """Trains on the same rows whole and in micro-batches, in fp32 with dropout off.
+
+    The rows are collated once and split afterwards, so that padding and random masking are the
+    same on both sides.
+    """
+    workload.model.float()
+    stepper = make_stepper(
+        workload,
+        Configuration(micro_batch_size=num_rows, accumulation_steps=1),
+        driver="accelerate" if driver == "accelerate" else "trainer",
+        output_dir=output_dir,
+        repair_loss=False,
+    )
+    whole = stepper.collate(workload.typical_rows(num_rows))
+    parts = split(whole, accumulation_steps)
+    with fp32_without_dropout(stepper):
+        losses, norms = _compare(stepper, whole, parts)
+        repaired: tuple[tuple[float, float], tuple[float, float]] | None = None
+        if isinstance(stepper, TrainerStepper) and stepper.trainer.model_accepts_loss_kwargs:
+            stepper.trainer.model_accepts_loss_kwargs = False
+            repaired = _compare(stepper, whole, parts)
+    return ParityFound(
+        losses=losses,
+        gradient_norms=norms,
+        repaired_losses=repaired[0] if repaired else None,
+        repaired_gradient_norms=repaired[1] if repaired else None,
+    )
+
+
+def split(batch: Batch, num_parts: int) -> list[Batch]:
+    """Cuts a batch into parts of as many consecutive rows each."""
+    chunks = {
+        name: value.chunk(num_parts) if value.ndim > 0 else (value,) * num_parts
+        for name, value in batch.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return [{name: parts[i] for name, parts in chunks.items()} for i in range(num_parts)]
+
+
+@contextmanager
+def fp32_without_dropout(stepper: Stepper) -> Iterator[None]:
+    """Keeps the model in evaluation mode, whatever mode the training step asks for."""
+    model = stepper.workload.model
+    model.eval()
+    # The training step calls model.train(); an instance attribute shadows the method.
+    model.train = lambda mode=True: model  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del model.train
+        model.train()
+
+
+def _compare(
+    stepper: Stepper, whole: Batch, parts: list[Batch]
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    found = [_loss_and_norm(stepper, window) for window in ([whole], parts)]
+    return (found[0][0], found[1][0]), (found[0][1], found[1][1])
+
+
+def _loss_and_norm(stepper: Stepper, window: list[Batch]) -> tuple[float, float]:
+    stepper.optimizer.zero_grad()
+    accelerator = (
+        stepper.trainer.accelerator
+        if isinstance(stepper, TrainerStepper)
+        else getattr(stepper, "accelerator", None)
+    )
+    if accelerator is not None:
+        # Accelerate divides by its own number of steps, which differs between the two windows.
+        accelerator.gradient_accumulation_steps = (
+            1 if isinstance(stepper, TrainerStepper) else stepper.configuration.accumulation_steps
+        )
+    stepper.set_window([dict(batch) for batch in window])
+    loss = 0.0
+    for index, batch in enumerate(window):
+        loss += float(stepper.micro_step(dict(batch), is_last=index == len(window) - 1))
+    gradients = [
+        parameter.grad.float().norm()
+        for parameter in stepper.model.parameters()
+        if parameter.grad is not None
+    ]
+    norm = float(torch.stack(gradients).norm()) if gradients else 0.0
+    stepper.optimizer.zero_grad()
+    return loss, norm
+
+
+def try_checkpointing(
+    workload: LoadedWorkload,
+    every_n_layers: Sequence[int],
+    *,
+    driver: str,
+    output_dir: str,
+) -> CheckpointingTried:
+    """Counts the bytes that the forward pass of one small batch keeps under each form.
+
+    Live bytes are compared before and after the forward pass, which also sees the inputs that
+    checkpointed layers keep outside autograd.
+    """
+    stepper = make_stepper(
+        workload,
+        Configuration(micro_batch_size=CHECK_ROWS, accumulation_steps=1),
+        driver="accelerate" if driver == "accelerate" else "trainer",
+        output_dir=output_dir,
+        repair_loss=False,
+    )
+    # A model may refuse two rows for reasons of its own; one row shows the same layers.
+    rows = workload.longest_rows(CHECK_ROWS)
+    batch = stepper.collate(rows)
+    try:
+        without = _kept_bytes(stepper, batch, NO_CHECKPOINTING)
+    except ValueError:
+        batch = stepper.collate(rows[:1])
+        without = _kept_bytes(stepper, batch, NO_CHECKPOINTING)
+    supported = supported_checkpointing(workload.model)
+    wanted = [(n, False) for n in every_n_layers]
+    if stepper.device.type != "cpu" and supported.get("offload"):
+        wanted.append((1, True))
+    forms: list[CheckpointingForm] = []
+    for n, offload in sorted(wanted):
+        forms.append(_try_form(stepper, batch, n, offload, without, supported, forms))
+    set_checkpointing(workload.model, NO_CHECKPOINTING)
+    return CheckpointingTried(saved_bytes_without=without, forms=tuple(forms))
+
+
+def _try_form(
+    stepper: Stepper,
+    batch: Batch,
+    every_n_layers: int,
+    offload: bool,
+    without: int,
+    supported: object,
+    earlier: Sequence[CheckpointingForm],
+) -> CheckpointingForm:
+    kept: int | None = None
+    reason: str | None = None
+    if not isinstance(supported, dict) or not supported:
+        reason = "the model has no switch for checkpointing"
+    elif every_n_layers > 1 and not supported.get("every_n_layers"):
+        reason = "the installed transformers checkpoints every layer or none"
+    else:
+        form = Checkpointing(every_n_layers=every_n_layers, offload=offload)
+        try:
+            kept = _kept_bytes(stepper, batch, form)
+        except (ValueError, AttributeError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    is_available = kept is not None
+    if kept is not None:
+        twin = next((f for f in earlier if f.saved_bytes == kept and f.offload == offload), None)
+        if kept > without * (1 - LEAST_SAVING):
+            saved = max(0.0, 1 - kept / without) if without else 0.0
+            reason = (
+                "no saving measured: the model accepts the switch and keeps as much as before"
+                if saved < 0.001
+                else f"it saves only {saved:.1%} of what the forward pass keeps"
+            )
+        elif twin is not None:
+            reason = f"on this model it is the same as every {twin.every_n_layers} layer(s)"
+    return CheckpointingForm(
+        every_n_layers=every_n_layers,
+        offload=offload,
+        is_available=is_available,
+        saved_bytes=kept,
+        reason=reason,
+    )
+
+
+def _kept_bytes(stepper: Stepper, batch: Batch, form: Checkpointing) -> int:
+    """Bytes that stay alive between the forward and the backward pass."""
+    model = stepper.workload.model
+    set_checkpointing(model, form)
+    model.train()
+    stepper.set_window([batch])
+    inputs = {
+        name: value.to(stepper.device) if isinstance(value, torch.Tensor) else value
+        for name, value in batch.items()
+    }
+    if stepper.device.type != "cpu":
+        before = torch.accelerator.memory_allocated()
+        loss = stepper.model(**inputs)
+        kept = torch.accelerator.memory_allocated() - before
+        del loss
+        return int(kept)
+    live = LiveBytes()
+    live.add(model.parameters())
+    live.add(model.buffers())
+    live.add(value for value in inputs.values() if isinstance(value, torch.Tensor))
+    with live:
+        before = live.current_bytes
+        output = stepper.model(**inputs)
+        kept = live.current_bytes - before
+        del output
+    return kept

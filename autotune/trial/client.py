@@ -1,0 +1,223 @@
+"""The engine's side of a worker: start it, ask it, watch it, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from autotune.errors import ERRORS_BY_NAME, AutotuneError
+from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
+from autotune.trial.failure import outcome_of_exit
+from autotune.trial.protocol import (
+    CannotLoad,
+    Command,
+    Envelope,
+    Progress,
+    Ready,
+    Reply,
+    envelope_adapter,
+)
+from autotune.trial.worker import WorkerOptions
+
+POLL_S = 0.05
+GRACE_S = 5.0
+
+
+class WorkerDied(AutotuneError):
+    """A worker ended before it had loaded its workload."""
+
+
+class Worker:
+    """One worker process. Not thread-safe; close it, or use it as a context manager.
+
+    Args:
+        options: What it loads and how it isolates measurements.
+        environment: Its whole environment.
+        log: File for what it prints outside of trials.
+    """
+
+    def __init__(self, options: WorkerOptions, environment: Mapping[str, str], log: Path) -> None:
+        self._log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        ours, theirs = socket.socketpair()
+        self._socket = ours
+        self._socket.setblocking(False)
+        self._buffer = b""
+        self.ready: Ready | None = None
+        self.is_used = False
+        """Whether any command was given."""
+        with log.open("ab") as output, theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "autotune.trial.worker",
+                    str(theirs.fileno()),
+                    json.dumps(asdict(options)),
+                ],
+                env=dict(environment),
+                cwd=options.working_directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=(theirs.fileno(),),
+                # A process group of its own: one signal ends the worker and all its forks.
+                start_new_session=True,
+            )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def wait_ready(
+        self, *, time_limit_s: float, should_stop: Callable[[], str | None] = lambda: None
+    ) -> Ready | Stopped:
+        """Waits until the workload is loaded.
+
+        Raises:
+            AutotuneError: It cannot be loaded; the class says whose fault it is.
+            WorkerDied: The process ended or did not answer in time.
+        """
+        reply = self._await(time_limit_s, None, should_stop)
+        match reply:
+            case Ready():
+                self.ready = reply
+                return reply
+            case CannotLoad():
+                self.close()
+                raise ERRORS_BY_NAME.get(reply.error, AutotuneError)(reply.cause, reply.remedy)
+            case Stopped():
+                return reply
+            case TimedOut():
+                raise WorkerDied(
+                    f"Loading the workload took longer than {time_limit_s:.0f} s.",
+                    f"Its log is {self._log}.",
+                )
+            case OutOfMemory():
+                raise WorkerDied(
+                    "The process that loads the workload was killed, probably for its memory.",
+                    "Choose a smaller model, or free memory on this machine.",
+                )
+            case Failed():
+                raise WorkerDied(reply.cause, f"Its log is {self._log}.")
+            case _:
+                raise WorkerDied(f"Unexpected answer of the worker: {reply.kind}.")
+
+    def ask(
+        self,
+        command: Command,
+        *,
+        log: Path | None,
+        time_limit_s: float,
+        on_progress: Callable[[Progress], None] | None = None,
+        should_stop: Callable[[], str | None] = lambda: None,
+    ) -> Reply | TimedOut | Stopped:
+        """Gives a command and waits for its reply.
+
+        After `TimedOut`, `Stopped`, or a reply from a worker that is no longer alive, the worker
+        must be replaced; it is closed already.
+
+        Args:
+            command: What to do.
+            log: Where what is printed during the command goes.
+            time_limit_s: After this the worker is ended.
+            on_progress: Called with each progress message.
+            should_stop: Asked many times a second; a text ends the worker and is the reason.
+        """
+        self.is_used = True
+        envelope = Envelope(body=command, log=str(log) if log is not None else None)
+        data = envelope_adapter().dump_json(envelope) + b"\n"
+        try:
+            self._socket.setblocking(True)
+            self._socket.sendall(data)
+        except OSError:
+            return self._death()
+        finally:
+            self._socket.setblocking(False)
+        return self._await(time_limit_s, on_progress, should_stop)
+
+    def _await(
+        self,
+        time_limit_s: float,
+        on_progress: Callable[[Progress], None] | None,
+        should_stop: Callable[[], str | None],
+    ) -> Reply | TimedOut | Stopped:
+        deadline_s = time.monotonic() + time_limit_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            while True:
+                while b"\n" in self._buffer:
+                    line, self._buffer = self._buffer.split(b"\n", 1)
+                    body = envelope_adapter().validate_json(line).body
+                    if not isinstance(body, Progress):
+                        return body  # type: ignore[return-value]
+                    if on_progress is not None:
+                        on_progress(body)
+                reason = should_stop()
+                if reason is not None:
+                    self.close()
+                    return Stopped(cause=reason)
+                if time.monotonic() > deadline_s:
+                    self.close()
+                    return TimedOut(
+                        limit_s=time_limit_s,
+                        cause=f"No answer within {time_limit_s:.0f} s; the worker was ended.",
+                    )
+                if selector.select(POLL_S):
+                    try:
+                        data = self._socket.recv(1 << 16)
+                    except BlockingIOError:
+                        continue
+                    except OSError:
+                        data = b""
+                    if not data:
+                        return self._death()
+                    self._buffer += data
+
+    def _death(self) -> OutOfMemory | Failed:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        code = self._process.poll()
+        self.close()
+        return outcome_of_exit(code if code is not None else 1, log_tail(self._log))
+
+    def close(self) -> None:
+        """Ends the worker and everything it started, and reaps it."""
+        self._socket.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def log_tail(path: Path, num_bytes: int = 8192) -> str:
+    """The last part of a log, as text whatever bytes it holds."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,286 @@
+"""Speed and memory of a stepper, in passes of their own.
+
+The speed pass runs under the default allocator with nothing inside a timed window but the steps
+and one synchronisation at each end. The memory pass runs under exact counting and is never timed
+against anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import torch
+
+from autotune.outcome import MemoryUse, Phases, Speed
+from autotune.trial.device import (
+    high_water_bytes,
+    read_peak,
+    reset_high_water,
+    reset_peak,
+    synchronize,
+)
+from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
+from autotune.trial.protocol import Progress
+from autotune.trial.stepper import AccelerateStepper, Stepper, TrainerStepper, num_rows
+from autotune.units import format_bytes
+from autotune.workload.loaded import Batch, repeat_to
+
+MEMORY_STEPS = 2
+"""The first step makes the optimizer's state; the second is the one whose peak counts."""
+MEMORY_MICRO_STEPS = 2
+"""Gradients live through the second micro-batch's forward; a third adds nothing to the peak."""
+PHASE_STEPS = 2
+
+Report = Callable[[Progress], None]
+
+
+@dataclass
+class SpeedSession:
+    """Timed optimizer steps of one prepared stepper, in as many blocks as wanted."""
+
+    stepper: Stepper
+    report: Report
+    steps_s: float = 0.0
+    """Wall time of all optimizer steps so far, timed or not."""
+    _warmed_up: int = field(default=0, init=False)
+
+    def warm_up(self, num_steps: int) -> None:
+        """Untimed steps: lazy initialisation, caches, the optimizer's state."""
+        for step in range(num_steps):
+            self.report(Progress(stage="warm-up", step=step, num_steps=num_steps))
+            self._timed_step()
+        self._warmed_up += num_steps
+
+    def block(self, *, min_steps: int, max_steps: int, max_seconds: float = float("inf")) -> Speed:
+        """Times at least `min_steps`, and goes on until `max_steps` or `max_seconds` are reached."""
+        times_s: list[float] = []
+        samples: list[int] = []
+        tokens: list[int] = []
+        losses: list[float] = []
+        self.report(Progress(stage="speed", step=0, num_steps=max_steps))
+        while len(times_s) < max_steps and (len(times_s) < min_steps or sum(times_s) < max_seconds):
+            step_s, window, loss = self._timed_step()
+            times_s.append(step_s)
+            samples.append(sum(num_rows(batch) for batch in window))
+            tokens.append(sum(self.stepper.workload.count_tokens(batch) for batch in window))
+            losses.append(float(loss))
+        self.report(
+            Progress(
+                stage="speed",
+                step=len(times_s),
+                num_steps=len(times_s),
+                samples_per_s=sum(samples) / sum(times_s),
+            )
+        )
+        return Speed(
+            step_times_s=tuple(times_s),
+            step_samples=tuple(samples),
+            step_tokens=tuple(tokens),
+            losses=tuple(losses),
+            num_warmup_steps=self._warmed_up,
+        )
+
+    def _timed_step(self) -> tuple[float, list[Batch], torch.Tensor]:
+        stepper = self.stepper
+        synchronize(stepper.device)
+        start_s = time.perf_counter()
+        window = stepper.next_window()
+        loss = train_window(stepper, window)
+        synchronize(stepper.device)
+        step_s = time.perf_counter() - start_s
+        self.steps_s += step_s
+        return step_s, window, loss
+
+    def phases(self, num_steps: int = PHASE_STEPS) -> Phases:
+        """Splits the time of a few extra steps into its parts."""
+        self.report(Progress(stage="phases", step=0, num_steps=num_steps))
+        clock = _PhaseClock(self.stepper)
+        start_s = time.perf_counter()
+        with clock:
+            for _ in range(num_steps):
+                train_window(self.stepper, clock.next_window())
+        synchronize(self.stepper.device)
+        total_s = time.perf_counter() - start_s
+        self.steps_s += total_s
+        forward_s, backward_s, data_s = clock.forward_s, clock.backward_s, clock.data_s
+        return Phases(
+            data_s=data_s / num_steps,
+            forward_s=forward_s / num_steps,
+            backward_s=backward_s / num_steps,
+            optimizer_s=max(0.0, total_s - forward_s - backward_s - data_s) / num_steps,
+        )
+
+
+def train_window(stepper: Stepper, window: list[Batch]) -> torch.Tensor:
+    """One whole optimizer step over a window; returns its loss."""
+    total: torch.Tensor | None = None
+    for index, batch in enumerate(window):
+        loss = stepper.micro_step(batch, is_last=index == len(window) - 1)
+        total = loss if total is None else total + loss
+    stepper.optimizer_step()
+    assert total is not None, "a window has at least one micro-batch"
+    return total
+
+
+class _PhaseClock:
+    """Times the calls that make up a step by wrapping them for as long as it is entered."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self.forward_s = self.backward_s = self.data_s = 0.0
+        self._stepper = stepper
+        self._patches = ExitStack()
+
+    def next_window(self) -> list[Batch]:
+        start_s = time.perf_counter()
+        window = self._stepper.next_window()
+        self.data_s += time.perf_counter() - start_s
+        return window
+
+    def _timed(self, function: Callable[..., object], name: str) -> Callable[..., object]:
+        def call(*args: object, **kwargs: object) -> object:
+            synchronize(self._stepper.device)
+            start_s = time.perf_counter()
+            result = function(*args, **kwargs)
+            synchronize(self._stepper.device)
+            setattr(self, name, getattr(self, name) + time.perf_counter() - start_s)
+            return result
+
+        return call
+
+    def __enter__(self) -> None:
+        stepper = self._stepper
+        if isinstance(stepper, TrainerStepper):
+            accelerator = stepper.trainer.accelerator
+            owner, name = stepper.trainer, "compute_loss"
+        else:
+            assert isinstance(stepper, AccelerateStepper)
+            accelerator = stepper.accelerator
+            owner, name = stepper.model, "forward"
+        for target, attribute, phase in (
+            (owner, name, "forward_s"),
+            (accelerator, "backward", "backward_s"),
+        ):
+            timed = self._timed(getattr(target, attribute), phase)
+            self._patches.enter_context(patch.object(target, attribute, timed))
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+
+def longest_window(stepper: Stepper) -> list[Batch]:
+    """The micro-batches of one optimizer step on the longest samples."""
+    configuration = stepper.configuration
+    size = configuration.micro_batch_size
+    distinct = stepper.workload.longest_rows(size * configuration.accumulation_steps)
+    rows = repeat_to(distinct, size * configuration.accumulation_steps)
+    return [stepper.collate(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def measure_memory(
+    stepper: Stepper,
+    *,
+    limit_bytes: int,
+    level_bytes: int,
+    others_bytes: int,
+    report: Report,
+) -> tuple[MemoryUse, float]:
+    """Runs whole optimizer steps on the longest samples and counts the peak.
+
+    Args:
+        stepper: Fresh: no step was made with it.
+        limit_bytes: Total bytes the process may occupy.
+        level_bytes: On a CPU, the process after its imports.
+        others_bytes: On a device, what other processes hold of it.
+        report: Told before each step.
+
+    Returns:
+        The memory and the wall time of the steps.
+
+    Raises:
+        HostBudgetExceeded: The total would pass the limit.
+        RuntimeError: The allocator or the device refused.
+    """
+    window = longest_window(stepper)
+    longest = max(
+        (value.shape[1] for batch in window for value in batch.values() if value.ndim == 2),
+        default=None,
+    )
+    if stepper.device.type == "cpu":
+        return _measure_host(stepper, window, longest, limit_bytes, level_bytes, report)
+    return _measure_device(stepper, window, longest, limit_bytes, others_bytes, report)
+
+
+def _steps(stepper: Stepper, window: list[Batch], report: Report) -> float:
+    start_s = time.perf_counter()
+    for step in range(MEMORY_STEPS):
+        report(Progress(stage="memory", step=step, num_steps=MEMORY_STEPS))
+        stepper.set_window(window)
+        train_window(stepper, window[:MEMORY_MICRO_STEPS])
+    synchronize(stepper.device)
+    return time.perf_counter() - start_s
+
+
+def _measure_host(
+    stepper: Stepper,
+    window: list[Batch],
+    longest: int | None,
+    limit_bytes: int,
+    level_bytes: int,
+    report: Report,
+) -> tuple[MemoryUse, float]:
+    if limit_bytes <= level_bytes:
+        raise HostBudgetExceeded(
+            f"The process alone occupies {format_bytes(level_bytes)} after its imports, and the limit "
+            f"leaves {format_bytes(limit_bytes)}.",
+            level_bytes,
+        )
+    reset_high_water()
+    live = LiveBytes(limit_bytes - level_bytes, level_bytes)
+    live.add(stepper.workload.model.parameters())
+    live.add(stepper.workload.model.buffers())
+    live.add(value for batch in window for value in batch.values() if torch.is_tensor(value))
+    with live:
+        steps_s = _steps(stepper, window, report)
+    memory = MemoryUse(
+        allocated_bytes=live.peak_bytes,
+        reserved_bytes=live.peak_bytes,
+        outside_bytes=level_bytes,
+        total_bytes=live.peak_bytes + level_bytes,
+        method="live tensor bytes, operation by operation, plus the process after its imports",
+        high_water_bytes=high_water_bytes(),
+        longest_tokens=longest,
+    )
+    return memory, steps_s
+
+
+def _measure_device(
+    stepper: Stepper,
+    window: list[Batch],
+    longest: int | None,
+    limit_bytes: int,
+    others_bytes: int,
+    report: Report,
+) -> tuple[MemoryUse, float]:
+    reset_peak(stepper.device)
+    steps_s = _steps(stepper, window, report)
+    peak = read_peak(stepper.device, others_bytes)
+    total_bytes = peak.reserved_bytes + peak.outside_bytes
+    if total_bytes > limit_bytes:
+        raise torch.OutOfMemoryError(
+            f"The process occupied {format_bytes(total_bytes)} of the device, above the "
+            f"{format_bytes(limit_bytes)} that may be filled."
+        )
+    memory = MemoryUse(
+        allocated_bytes=peak.allocated_bytes,
+        reserved_bytes=peak.reserved_bytes,
+        outside_bytes=peak.outside_bytes,
+        total_bytes=total_bytes,
+        method="allocator statistics of the device, plus what the process holds outside of it",
+        high_water_bytes=high_water_bytes(),
+        longest_tokens=longest,
+    )
+    return memory, steps_s

@@ -1,0 +1,309 @@
+"""The one protocol through which trials, parity checks and memory passes drive a training loop."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from autotune.configuration import Configuration
+from autotune.trial.training_arguments import set_checkpointing, training_arguments
+from autotune.workload.loaded import Batch, LoadedWorkload, Row
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+
+SCHEDULE_STEPS = 1_000_000
+"""Length of the learning-rate schedule in trials: long enough that the rate never reaches zero."""
+
+
+class Stepper(ABC):
+    """A training loop bound to one configuration, taken apart into its steps.
+
+    A window is the list of micro-batches of one optimizer step. Call order: `next_window` or
+    `set_window`, then `micro_step` for each of its batches, then `optimizer_step`.
+    """
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    device: torch.device
+
+    def __init__(self, workload: LoadedWorkload, configuration: Configuration) -> None:
+        self.workload = workload
+        self.configuration = configuration
+        self._batches: Iterator[Batch] | None = None
+        self._epoch = 0
+        self._rows_per_batch = 0
+
+    @abstractmethod
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """One micro-batch of these rows, as the loop's own data loader would make it."""
+
+    @abstractmethod
+    def set_window(self, window: list[Batch]) -> None:
+        """Announces the micro-batches of the coming optimizer step."""
+
+    @abstractmethod
+    def micro_step(self, batch: Batch, *, is_last: bool) -> torch.Tensor:
+        """Forward and backward of one micro-batch; returns its share of the window's loss."""
+
+    @abstractmethod
+    def optimizer_step(self) -> torch.Tensor | float | None:
+        """Clips, steps optimizer and schedule, clears gradients; returns the norm if it is known."""
+
+    @abstractmethod
+    def _loader(self) -> Iterator[Batch]:
+        """A new pass over the training data in the loop's own order."""
+
+    def next_window(self) -> list[Batch]:
+        """Fetches the micro-batches of the next full optimizer step.
+
+        The short window at the end of an epoch is passed over, since its rows are not a global
+        batch; where no epoch holds a full window, the short one is returned.
+        """
+        num = self.configuration.accumulation_steps
+        for _ in range(2):
+            if self._batches is None:
+                self._batches = self._loader()
+            window = [batch for _, batch in zip(range(num), self._batches, strict=False)]
+            rows = [num_rows(batch) for batch in window]
+            self._rows_per_batch = max([self._rows_per_batch, *rows])
+            is_full = len(window) == num and min(rows) == self._rows_per_batch
+            if is_full or (window and self._epoch_is_shorter_than_a_window(window)):
+                self.set_window(window)
+                return window
+            self._batches = None
+            self._epoch += 1
+        raise ValueError("The training data has no rows.")
+
+    def _epoch_is_shorter_than_a_window(self, window: list[Batch]) -> bool:
+        num = self.workload.facts.num_rows
+        per_window = self.configuration.micro_batch_size * self.configuration.accumulation_steps
+        if num is not None and num < per_window:
+            self._batches = None
+            self._epoch += 1
+            return True
+        return False
+
+
+def num_rows(batch: Batch) -> int:
+    """Rows of a collated batch."""
+    for value in batch.values():
+        if isinstance(value, torch.Tensor) and value.ndim > 0:
+            return int(value.shape[0])
+    return 0
+
+
+class TrainerStepper(Stepper):
+    """Drives a real Trainer through its own batches, training step and optimizer path."""
+
+    def __init__(
+        self,
+        workload: LoadedWorkload,
+        configuration: Configuration,
+        output_dir: str,
+        *,
+        repair_loss: bool = False,
+    ) -> None:
+        super().__init__(workload, configuration)
+        from transformers import Trainer
+
+        trainer_class: type[Trainer] = workload.trainer_class or Trainer
+        self.trainer: Trainer = trainer_class(
+            model=workload.model,
+            args=training_arguments(workload, configuration, output_dir),
+            train_dataset=workload.train_dataset,
+            data_collator=workload.data_collator,
+            processing_class=workload.processing_class,
+            **workload.trainer_options,
+        )
+        trainer = self.trainer
+        if repair_loss:
+            trainer.model_accepts_loss_kwargs = False
+        self._dataloader = trainer.get_train_dataloader()
+        set_checkpointing(trainer.model, configuration.checkpointing)
+        trainer.create_optimizer_and_scheduler(SCHEDULE_STEPS)
+        wrapped = trainer._wrap_model(trainer.model_wrapped)
+        self.model, trainer.optimizer = trainer.accelerator.prepare(wrapped, trainer.optimizer)
+        trainer.model_wrapped = self.model
+        self.optimizer = trainer.optimizer
+        self.device = trainer.args.device
+        self._num_items: torch.Tensor | int | None = None
+        self._takes_device = "device" in inspect.signature(trainer.get_batch_samples).parameters
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """One micro-batch, by the collator of the Trainer's own data loader."""
+        batch: Batch = self._dataloader.collate_fn(list(rows))
+        return batch
+
+    def set_window(self, window: list[Batch]) -> None:
+        """Lets the Trainer count what its loss is averaged over."""
+        device = (self.device,) if self._takes_device else ()
+        batches, self._num_items = self.trainer.get_batch_samples(
+            iter(window), len(window), *device
+        )
+        self.trainer.current_gradient_accumulation_steps = len(batches)
+
+    def micro_step(self, batch: Batch, *, is_last: bool) -> torch.Tensor:
+        """The Trainer's training step, synchronising gradients only after the last micro-batch."""
+        trainer = self.trainer
+        trainer.accelerator.gradient_state._set_sync_gradients(is_last)
+        context: AbstractContextManager[object] = (
+            nullcontext() if is_last else trainer.accelerator.no_sync(model=self.model)
+        )
+        with context:
+            loss: torch.Tensor = trainer.training_step(self.model, batch, self._num_items)
+        if trainer.args.logging_nan_inf_filter:
+            # The Trainer looks at every loss, which on a device waits for it.
+            bool(torch.isnan(loss) or torch.isinf(loss))
+        return loss
+
+    def optimizer_step(self) -> torch.Tensor | float | None:
+        """Clips as the Trainer's arguments say, steps, and clears the gradients."""
+        trainer = self.trainer
+        norm: torch.Tensor | float | None = None
+        if trainer.args.max_grad_norm is not None and trainer.args.max_grad_norm > 0:
+            norm = trainer.accelerator.clip_grad_norm_(
+                self.model.parameters(), trainer.args.max_grad_norm
+            )
+        self.optimizer.step()
+        if not trainer.accelerator.optimizer_step_was_skipped and not isinstance(
+            trainer.lr_scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau
+        ):
+            trainer.lr_scheduler.step()
+        self.model.zero_grad()
+        trainer.state.global_step += 1
+        return norm
+
+    def _loader(self) -> Iterator[Batch]:
+        if hasattr(self._dataloader, "set_epoch"):
+            self._dataloader.set_epoch(self._epoch)
+        return iter(self._dataloader)
+
+
+class AccelerateStepper(Stepper):
+    """Drives the plain Accelerate loop that is exported as `accelerator.py`, line by line.
+
+    The loss of a micro-batch is weighted with its share of the window's items, so that a window
+    trains as one batch whatever its split.
+    """
+
+    def __init__(
+        self, workload: LoadedWorkload, configuration: Configuration, output_dir: str
+    ) -> None:
+        super().__init__(workload, configuration)
+        from accelerate import Accelerator
+        from transformers import Trainer, get_scheduler, set_seed
+
+        arguments = training_arguments(workload, configuration, output_dir)
+        set_seed(arguments.seed)
+        precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no"
+        self.accelerator = Accelerator(
+            gradient_accumulation_steps=configuration.accumulation_steps,
+            mixed_precision=precision,
+            cpu=arguments.use_cpu,
+        )
+        dataloader: torch.utils.data.DataLoader[Row] = torch.utils.data.DataLoader(
+            workload.train_dataset,
+            batch_size=configuration.micro_batch_size,
+            shuffle=not isinstance(workload.train_dataset, torch.utils.data.IterableDataset),
+            collate_fn=workload.data_collator,
+        )
+        set_checkpointing(workload.model, configuration.checkpointing)
+        optimizer_class, optimizer_options = Trainer.get_optimizer_cls_and_kwargs(arguments)
+        optimizer = optimizer_class(
+            decay_groups(workload.model, arguments.weight_decay), **optimizer_options
+        )
+        scheduler = get_scheduler(
+            arguments.lr_scheduler_type,
+            optimizer,
+            num_warmup_steps=0,
+            num_training_steps=SCHEDULE_STEPS,
+        )
+        self.model, self.optimizer, self._dataloader, self.scheduler = self.accelerator.prepare(
+            workload.model, optimizer, dataloader, scheduler
+        )
+        self.device = self.accelerator.device
+        self.max_grad_norm = arguments.max_grad_norm
+        self._window_items = 0
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """One micro-batch, by the workload's collator."""
+        return self.workload.data_collator(list(rows))
+
+    def set_window(self, window: list[Batch]) -> None:
+        """Counts the items that the window's loss is averaged over."""
+        self._window_items = sum(self._num_items(batch) for batch in window)
+        self.model.train()
+
+    def _num_items(self, batch: Batch) -> int:
+        labels = batch.get("labels")
+        if self.workload.loss_items == "rows" or labels is None:
+            return num_rows(batch)
+        if self.workload.loss_items == "shifted_tokens":
+            labels = labels[..., 1:]
+        return int((labels != -100).sum())
+
+    def micro_step(self, batch: Batch, *, is_last: bool) -> torch.Tensor:
+        """Forward, and backward of the weighted loss."""
+        accelerator = self.accelerator
+        accelerator.gradient_state._set_sync_gradients(is_last)
+        context: AbstractContextManager[object] = (
+            nullcontext() if is_last else accelerator.no_sync(self.model)
+        )
+        batch = {
+            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
+            for name, value in batch.items()
+        }
+        with context:
+            loss: torch.Tensor = self.model(**batch).loss
+            share = self._num_items(batch) / self._window_items
+            accelerator.backward(loss * share * self.configuration.accumulation_steps)
+        return loss.detach() * share
+
+    def optimizer_step(self) -> torch.Tensor | float | None:
+        """Clips, steps optimizer and schedule, clears the gradients."""
+        norm: torch.Tensor | float | None = self.accelerator.clip_grad_norm_(
+            self.model.parameters(), self.max_grad_norm
+        )
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+        return norm
+
+    def _loader(self) -> Iterator[Batch]:
+        if hasattr(self._dataloader, "set_epoch"):
+            self._dataloader.set_epoch(self._epoch)
+        return iter(self._dataloader)
+
+
+def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, object]]:
+    """Parameter groups as Trainer makes them: biases and normalisation weights do not decay."""
+    decayed: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            is_plain = parameter.ndim < 2 or name.endswith("bias")
+            (others if is_plain else decayed).append(parameter)
+    return [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+
+
+def make_stepper(
+    workload: LoadedWorkload,
+    configuration: Configuration,
+    *,
+    driver: Literal["trainer", "accelerate"],
+    output_dir: str,
+    repair_loss: bool,
+) -> Stepper:
+    """The stepper of a driver, bound to a configuration and ready for its first window."""
+    if driver == "trainer":
+        return TrainerStepper(workload, configuration, output_dir, repair_loss=repair_loss)
+    return AccelerateStepper(workload, configuration, output_dir)

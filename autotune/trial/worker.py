@@ -1,0 +1,376 @@
+"""The child process in which trials run: loads the workload once, then takes commands.
+
+On a CPU every measurement happens in a fork of this process, which has run no forward or backward
+pass itself, so that each one starts from the same weights, the same random state and an untouched
+heap. On a device, where a fork is not possible, measurements happen in the process itself and the
+engine replaces it when it is no longer clean.
+
+Run as `python -m autotune.trial.worker FD OPTIONS`, where FD is the channel's file descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from autotune.trial.protocol import (
+    CannotLoad,
+    CheckParity,
+    Command,
+    ContinueSpeed,
+    Envelope,
+    MeasureMemory,
+    MeasureSpeed,
+    MemoryMeasured,
+    Message,
+    OpenSpeed,
+    Progress,
+    Ready,
+    Reply,
+    SpeedMeasured,
+    TryCheckpointing,
+    envelope_adapter,
+)
+
+if TYPE_CHECKING:
+    from autotune.trial.meter import SpeedSession
+    from autotune.trial.stepper import Stepper
+    from autotune.workload.loaded import LoadedWorkload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What the engine tells a worker at its start."""
+
+    spec: dict[str, object]
+    """The resolved workload spec, as JSON."""
+    scratch: str
+    working_directory: str
+    driver: Literal["trainer", "accelerate"]
+    isolation: Literal["fork", "inline"]
+    repair_loss: bool
+    others_bytes: int = 0
+    """Device memory that other processes hold."""
+
+
+class Channel:
+    """JSON lines over a socket, both ways."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._lines = self._socket.makefile("rb")
+
+    def send(self, message: Message) -> None:
+        """Writes one message as one line."""
+        self._socket.sendall(envelope_adapter().dump_json(Envelope(body=message)) + b"\n")
+
+    def receive(self) -> Envelope | None:
+        """The next command; None when the engine has closed its end."""
+        line = self._lines.readline()
+        return envelope_adapter().validate_json(line) if line else None
+
+    def fileno(self) -> int:
+        """For `select`: readable when a command waits or the engine is gone."""
+        return self._socket.fileno()
+
+
+def die_with_parent() -> None:
+    """Asks the kernel to end this process when its parent ends; elsewhere the channel's end does."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+class Worker:
+    """Takes commands until the channel closes."""
+
+    def __init__(self, channel: Channel, options: WorkerOptions) -> None:
+        self.channel = channel
+        self.options = options
+        self.workload: LoadedWorkload | None = None
+        self.level_bytes = 0
+        self.num_threads = 1
+        self._session: SpeedSession | None = None
+        self._pristine: dict[str, object] | None = None
+
+    def load(self) -> None:
+        """Imports, loads the workload and says so, or says why it cannot."""
+        from autotune.errors import AutotuneError
+
+        start_s = time.perf_counter()
+        import torch
+
+        self.num_threads = torch.get_num_threads()
+        # One thread keeps OpenMP from starting a pool here, which a fork would not inherit.
+        torch.set_num_threads(1)
+        from autotune.trial import checks, meter, stepper  # noqa: F401  (paid once, before forks)
+        from autotune.trial.device import current_device, resident_bytes
+        from autotune.workload.load import load
+        from autotune.workload.spec import spec_adapter
+
+        import accelerate  # noqa: F401  (part of the level after imports)
+        import datasets  # noqa: F401
+
+        self.level_bytes = resident_bytes()
+        try:
+            self.workload = load(
+                spec_adapter().validate_python(self.options.spec),
+                Path(self.options.scratch),
+                Path(self.options.working_directory),
+            )
+        except AutotuneError as error:
+            self.channel.send(
+                CannotLoad(error=type(error).__name__, cause=error.cause, remedy=error.remedy)
+            )
+            raise SystemExit(0) from error
+        if self.options.isolation == "inline":
+            torch.set_num_threads(self.num_threads)
+        self.channel.send(
+            Ready(
+                facts=self.workload.facts,
+                process=os.getpid(),
+                load_s=time.perf_counter() - start_s,
+                level_bytes=self.level_bytes,
+                device=str(current_device()),
+            )
+        )
+
+    def serve(self) -> None:
+        """Answers commands one after another."""
+        while (envelope := self.channel.receive()) is not None:
+            command = envelope.body
+            log = envelope.log
+            if isinstance(command, OpenSpeed | ContinueSpeed) or self.options.isolation == "inline":
+                with redirected_output(log):
+                    self.channel.send(self.answer(command))  # type: ignore[arg-type]
+            else:
+                self._answer_in_fork(command, log)  # type: ignore[arg-type]
+
+    def _answer_in_fork(self, command: Command, log: str | None) -> None:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                die_with_parent()
+                with redirected_output(log):
+                    import torch
+
+                    torch.set_num_threads(self.num_threads)
+                    self.channel.send(self.answer(command))
+                    code = 0
+            finally:
+                # No clean-up of what the parent still owns: exit handlers, buffers, threads.
+                os._exit(code)
+        status = self._wait(child)
+        if status != 0:
+            self.channel.send(_outcome_of_status(status, log))
+
+    def _wait(self, child: int) -> int:
+        """Waits for a child; ends it when the engine sends anything, or goes away."""
+        descriptor = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
+        watched = [self.channel.fileno(), *([descriptor] if descriptor is not None else [])]
+        try:
+            while True:
+                ready, _, _ = select.select(
+                    watched, [], [], None if descriptor is not None else 0.05
+                )
+                done, status = os.waitpid(child, os.WNOHANG)
+                if done:
+                    return os.waitstatus_to_exitcode(status)
+                if self.channel.fileno() in ready:
+                    os.kill(child, signal.SIGKILL)
+                    os.waitpid(child, 0)
+                    os._exit(0)
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def answer(self, command: Command) -> Reply:
+        """Carries a command out; a fault of the trial becomes its outcome."""
+        from autotune.trial.failure import outcome_of
+
+        try:
+            return self._answer(command)
+        except Exception as error:  # noqa: BLE001  (whatever the user's code raises is an outcome)
+            traceback.print_exc()
+            limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
+            return outcome_of(error, limit_bytes=limit)
+
+    def _answer(self, command: Command) -> Reply:
+        from autotune.trial.checks import check_parity, try_checkpointing
+        from autotune.trial.device import fence_data, high_water_bytes
+        from autotune.trial.meter import SpeedSession, measure_memory
+
+        workload = self.workload
+        assert workload is not None, "load() comes first"
+        driver = self.options.driver
+        if not isinstance(command, ContinueSpeed):
+            self._restore_weights()
+        with scratch_directory(self.options.scratch) as output_dir:
+            match command:
+                case TryCheckpointing():
+                    return try_checkpointing(
+                        workload, command.every_n_layers, driver=driver, output_dir=output_dir
+                    )
+                case CheckParity():
+                    return check_parity(
+                        workload,
+                        num_rows=command.num_rows,
+                        accumulation_steps=command.accumulation_steps,
+                        driver=driver,
+                        output_dir=output_dir,
+                    )
+                case MeasureMemory():
+                    if command.memory_fence_bytes is not None:
+                        fence_data(command.memory_fence_bytes)
+                    stepper = self._stepper(command, output_dir)
+                    memory, steps_s = measure_memory(
+                        stepper,
+                        limit_bytes=command.limit_bytes,
+                        level_bytes=self.level_bytes,
+                        others_bytes=self.options.others_bytes,
+                        report=self.channel.send,
+                    )
+                    return MemoryMeasured(memory=memory, num_steps=2, steps_s=steps_s)
+                case MeasureSpeed():
+                    if command.memory_fence_bytes is not None:
+                        fence_data(command.memory_fence_bytes)
+                    session = SpeedSession(self._stepper(command, output_dir), self.channel.send)
+                    session.warm_up(command.num_warmup_steps)
+                    speed = session.block(
+                        min_steps=command.min_steps,
+                        max_steps=command.max_steps,
+                        max_seconds=command.max_seconds,
+                    )
+                    phases = session.phases() if command.with_phases else None
+                    return SpeedMeasured(
+                        speed=speed,
+                        phases=phases,
+                        steps_s=session.steps_s,
+                        high_water_bytes=high_water_bytes(),
+                    )
+                case OpenSpeed():
+                    import torch
+
+                    torch.set_num_threads(self.num_threads)
+                    self._session = SpeedSession(
+                        self._stepper(command, output_dir), self.channel.send
+                    )
+                    self._session.warm_up(command.num_warmup_steps)
+                    return SpeedMeasured(speed=None, phases=None, steps_s=self._session.steps_s)
+                case ContinueSpeed():
+                    assert self._session is not None, "OpenSpeed comes first"
+                    before_s = self._session.steps_s
+                    speed = self._session.block(
+                        min_steps=command.num_steps, max_steps=command.num_steps
+                    )
+                    return SpeedMeasured(
+                        speed=speed, phases=None, steps_s=self._session.steps_s - before_s
+                    )
+
+    def _stepper(
+        self, command: MeasureMemory | MeasureSpeed | OpenSpeed, output_dir: str
+    ) -> Stepper:
+        from autotune.trial.stepper import make_stepper
+
+        assert self.workload is not None
+        return make_stepper(
+            self.workload,
+            command.configuration,
+            driver=self.options.driver,
+            output_dir=output_dir,
+            repair_loss=self.options.repair_loss,
+        )
+
+    def _restore_weights(self) -> None:
+        """Without a fork, an earlier command may have trained the model: start over."""
+        if self.options.isolation != "inline":
+            return
+        assert self.workload is not None
+        model = self.workload.model
+        if self._pristine is None:
+            self._pristine = {
+                name: value.detach().to("cpu", copy=True)
+                for name, value in model.state_dict().items()
+            }
+            return
+        import torch
+
+        model.load_state_dict(self._pristine)
+        model.zero_grad(set_to_none=True)
+        if torch.accelerator.is_available():
+            torch.accelerator.empty_cache()
+
+
+def _outcome_of_status(return_code: int, log: str | None) -> Reply:
+    from autotune.trial.failure import outcome_of_exit
+
+    tail = ""
+    if log is not None:
+        with contextlib.suppress(OSError), open(log, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
+            tail = file.read().decode(errors="replace")
+    return outcome_of_exit(return_code, tail)
+
+
+@contextlib.contextmanager
+def redirected_output(log: str | None) -> Iterator[None]:
+    """Sends stdout and stderr of this process and its libraries to a file, stdin from nowhere."""
+    if log is None:
+        yield
+        return
+    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    saved = os.dup(1), os.dup(2)
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.dup2(saved[0], 1)
+        os.dup2(saved[1], 2)
+        os.close(saved[0])
+        os.close(saved[1])
+
+
+@contextlib.contextmanager
+def scratch_directory(parent: str) -> Iterator[str]:
+    """A directory for what training libraries insist on writing; gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=parent) as directory:
+        yield directory
+
+
+def main() -> None:
+    """Entry point of the child process."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    channel = Channel(int(sys.argv[1]))
+    worker = Worker(channel, WorkerOptions(**json.loads(sys.argv[2])))
+    worker.load()
+    worker.serve()
+
+
+if __name__ == "__main__":
+    main()
