@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.workload.spec import WorkloadSpec
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointingForm:
@@ -44,3 +46,6 @@ class WorkloadFacts:
     """Names and versions of the libraries that train."""
     digest: str = ""
     """Changes whenever model, data or training choices change."""
+    chosen: WorkloadSpec | None = None
+    """The declarative spec with everything filled in that the loader chose: columns, maximum
+    length, optimizer; None where the workload did not come as a spec."""

@@ -1,4 +1,4 @@
-"""A workload as a child process holds it: model, data and training choices, ready for any stepper."""
+"""A workload as a child process holds it: model, data and training choices, for any stepper."""
 
 from __future__ import annotations
 

@@ -1,0 +1,117 @@
+"""Which columns a task needs, what they are usually called, and which ones a dataset has."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.errors import WorkloadError
+from autotune.workload.spec import Columns, Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """One thing that a task reads from a row."""
+
+    field: str
+    """The field of `Columns`."""
+    meaning: str
+    """In words, for messages."""
+    usual: tuple[str, ...] = ()
+    """Names that are tried in turn where the user named none."""
+    is_required: bool = True
+
+    @property
+    def flag(self) -> str:
+        """The command line flag that names the column."""
+        return f"--{self.field.replace('_', '-')}-column"
+
+
+_TEXT = Role(
+    field="text",
+    meaning="the text of a sample",
+    usual=("text", "sentence", "content", "review", "sentence1", "premise", "document"),
+)
+_TEXT_PAIR = Role(field="text_pair", meaning="the second text of a sample", is_required=False)
+
+TASK_ROLES: Mapping[Task, tuple[Role, ...]] = {
+    "causal-lm": (_TEXT,),
+    "masked-lm": (_TEXT,),
+    "sequence-classification": (
+        _TEXT,
+        _TEXT_PAIR,
+        Role(
+            field="label",
+            meaning="the class of a sample",
+            usual=("label", "labels", "class", "category", "target"),
+        ),
+    ),
+    "token-classification": (
+        Role(field="tokens", meaning="the words of a sample", usual=("tokens", "words")),
+        Role(
+            field="label",
+            meaning="the tags of the words",
+            usual=("ner_tags", "tags", "labels", "label", "pos_tags", "chunk_tags"),
+        ),
+    ),
+    "question-answering": (
+        Role(field="question", meaning="the question", usual=("question",)),
+        Role(field="context", meaning="the text with the answer", usual=("context", "passage")),
+        Role(field="answers", meaning="the answers", usual=("answers", "answer")),
+    ),
+    "seq2seq-lm": (
+        Role(
+            field="source",
+            meaning="the text that is read",
+            usual=("source", "input", "text", "document", "article", "src"),
+        ),
+        Role(
+            field="target",
+            meaning="the text that is written",
+            usual=("target", "output", "summary", "highlights", "tgt"),
+        ),
+    ),
+}
+
+
+def choose(columns: Columns, task: Task, available: Sequence[str]) -> Columns:
+    """The columns that the task reads: those named, else those with the usual names.
+
+    Columns that the task does not read come back as None.
+
+    Raises:
+        WorkloadError: A column that was named is not there, or a needed one has no usual name.
+    """
+    found: dict[str, str] = {}
+    for role in TASK_ROLES[task]:
+        named = getattr(columns, role.field)
+        if named is not None:
+            if named not in available:
+                raise _missing(named, role, available)
+            found[role.field] = named
+            continue
+        usual = next((name for name in role.usual if name in available), None)
+        if usual is not None:
+            found[role.field] = usual
+        elif role.is_required:
+            raise WorkloadError(
+                f"The task {task} needs {role.meaning}, and no column has a usual name for it.",
+                f"Name the column with {role.flag}. The dataset has: {_listed(available)}.",
+            )
+    return replace(Columns(), **found)
+
+
+def _missing(name: str, role: Role, available: Sequence[str]) -> WorkloadError:
+    near = difflib.get_close_matches(name.lower(), [a.lower() for a in available], n=1, cutoff=0.5)
+    suggestion = next((a for a in available if near and a.lower() == near[0]), None)
+    return WorkloadError(
+        f"The dataset has no column {name!r} ({role.flag}).",
+        (f"Did you mean {suggestion!r}? " if suggestion else "")
+        + f"The dataset has: {_listed(available)}.",
+    )
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    shown = ", ".join(names[:most]) or "no columns"
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,0 +1,201 @@
+"""Loads a declarative workload in a child process: model, data and training choices."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.errors import WorkloadError
+from autotune.workload import model as models
+from autotune.workload.columns import choose
+from autotune.workload.data import column_names, drop_blank, open_dataset
+from autotune.workload.digest import workload_digest
+from autotune.workload.facts import WorkloadFacts
+from autotune.workload.loaded import TASK_LOSS_ITEMS, LoadedWorkload
+from autotune.workload.options import training_options
+from autotune.workload.resolve import resolve
+from autotune.workload.rows import MapRows, Rows, StreamRows, column_lengths, row_tokens
+from autotune.workload.spec import WorkloadSpec
+from autotune.workload.tasks import recipe_class
+from autotune.workload.tasks.recipe import Recipe
+from autotune.workload.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from autotune.workload.data import AnyDataset
+
+
+def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWorkload:
+    """The workload, ready to be trained on; runs no forward or backward pass.
+
+    Args:
+        spec: What to load; it is resolved first.
+        scratch: A directory of the run for prepared data. What stands there is used again.
+        working_directory: What relative paths are relative to.
+
+    Raises:
+        UsageError: A choice that cannot be followed here, such as an unknown optimizer.
+        WorkloadError: The model, the data or a column is missing or does not fit the task.
+    """
+    spec = resolve(spec, scratch, working_directory)
+    optim, arguments = training_options(spec)
+    _be_quiet()
+    notes: list[str] = []
+    digest = workload_digest(spec)
+
+    raw = open_dataset(spec, scratch)
+    columns = choose(spec.columns, spec.task, column_names(raw))
+    raw = drop_blank(raw, columns, spec, notes)
+    config = models.load_config(spec)
+    tokenizer = load_tokenizer(spec, notes)
+    recipe = recipe_class(spec.task)(columns=columns, tokenizer=tokenizer, packing=spec.packing)
+    recipe.learn_labels(raw)
+    recipe.configure(config)
+    model = models.build_model(spec, config, recipe.auto_model, notes)
+    models.check_vocabulary(model, tokenizer, spec.model or spec.model_config or "")
+    if model.config.pad_token_id is None or spec.pad_token is not None:
+        model.config.pad_token_id = tokenizer.pad_token_id
+
+    max_length = _max_length(spec, recipe, model, notes)
+    dataset, rows = _prepare(
+        raw, recipe, max_length, spec, scratch / f"rows-{digest[:16]}.arrow", notes
+    )
+    chosen = replace(spec, columns=columns, max_length=max_length, optim=optim)
+    return LoadedWorkload(
+        facts=WorkloadFacts(
+            name=spec.name,
+            task=spec.task,
+            model_class=type(model).__name__,
+            num_parameters=sum(p.numel() for p in model.parameters()),
+            num_trainable_parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+            parameter_bytes=sum(p.numel() * p.element_size() for p in model.parameters()),
+            num_rows=rows.num_rows,
+            tokens_median=rows.tokens_median,
+            tokens_max=rows.tokens_max,
+            precision=spec.precision,
+            optim=optim,
+            has_batch_norm=_has_batch_norm(model),
+            batch_dependent_loss=_batch_dependent_loss(model),
+            notes=tuple(notes),
+            versions=_versions(spec),
+            digest=digest,
+            chosen=chosen,
+        ),
+        model=model,
+        train_dataset=dataset,
+        data_collator=recipe.collator(model),
+        processing_class=tokenizer,
+        arguments=arguments,
+        loss_items=TASK_LOSS_ITEMS[spec.task],
+        longest_rows=rows.longest,
+        typical_rows=rows.typical,
+        count_tokens=recipe.count_tokens,
+    )
+
+
+def _max_length(
+    spec: WorkloadSpec, recipe: Recipe, model: PreTrainedModel, notes: list[str]
+) -> int:
+    limit, is_hard = models.max_positions(model)
+    if spec.max_length is None:
+        known = (recipe.tokenizer.model_max_length, limit)
+        return min(recipe.usual_max_length, *(n for n in known if n is not None))
+    if limit is not None and spec.max_length > limit:
+        if is_hard:
+            raise WorkloadError(
+                f"The model has positions for {limit} tokens, and samples of up to "
+                f"{spec.max_length} were asked for.",
+                f"Give --max-length {limit} or less.",
+            )
+        notes.append(
+            f"Samples of up to {spec.max_length} tokens go beyond the {limit} that the model was "
+            "made for."
+        )
+    return spec.max_length
+
+
+def _prepare(
+    raw: AnyDataset,
+    recipe: Recipe,
+    max_length: int,
+    spec: WorkloadSpec,
+    file: Path,
+    notes: list[str],
+) -> tuple[AnyDataset, Rows]:
+    """The training samples, and the chooser among them."""
+    names = column_names(raw)
+    if spec.streaming:
+        stream = raw.map(
+            recipe.tokenise,
+            batched=True,
+            remove_columns=names,
+            fn_kwargs={"max_length": max_length},
+        )
+        if recipe.least_tokens > 1:
+            stream = stream.filter(
+                lambda row: row_tokens(row, recipe.length_fields) >= recipe.least_tokens
+            )
+        return stream, StreamRows(dataset=stream, length_fields=recipe.length_fields)
+    dataset = raw.map(
+        recipe.tokenise,
+        batched=True,
+        remove_columns=names,
+        fn_kwargs={"max_length": max_length},
+        cache_file_name=str(file),
+        # Spares `datasets` the hashing of the tokenizer; the file name tells what it holds.
+        new_fingerprint=file.stem,
+    )
+    lengths = column_lengths(dataset, recipe.length_fields)
+    keep = [i for i, length in enumerate(lengths) if length >= recipe.least_tokens]
+    if not keep:
+        raise WorkloadError(
+            "The data yields no training sample."
+            if not recipe.packing
+            else f"The data is too short for a single block of {max_length} tokens.",
+            "Give more data."
+            if not recipe.packing
+            else "Give more data, or a smaller --max-length.",
+        )
+    if len(keep) < len(lengths):
+        notes.append(
+            f"{len(lengths) - len(keep)} of {len(lengths)} rows are left out, since they have "
+            f"fewer than {recipe.least_tokens} tokens."
+        )
+        dataset, lengths = dataset.select(keep), [lengths[i] for i in keep]
+    num_cut = sum(length >= max_length for length in lengths)
+    if num_cut and not recipe.packing:
+        notes.append(
+            f"{num_cut} of {len(lengths)} rows reach the maximum length of {max_length} tokens "
+            "and are cut there."
+        )
+    return dataset, MapRows(dataset=dataset, lengths=lengths, seed=spec.seed)
+
+
+def _has_batch_norm(model: PreTrainedModel) -> bool:
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def _batch_dependent_loss(model: PreTrainedModel) -> str | None:
+    if getattr(model.config, "output_router_logits", False):
+        return "the router's auxiliary loss balances the experts over the batch"
+    return None
+
+
+def _versions(spec: WorkloadSpec) -> tuple[tuple[str, str], ...]:
+    names = ["accelerate", "datasets", "tokenizers", "torch", "transformers"]
+    if spec.lora is not None:
+        names.append("peft")
+    return tuple((name, importlib.metadata.version(name)) for name in sorted(names))
+
+
+def _be_quiet() -> None:
+    import datasets
+    import transformers
+
+    datasets.disable_progress_bars()
+    transformers.utils.logging.disable_progress_bar()

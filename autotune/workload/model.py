@@ -1,0 +1,138 @@
+"""Builds the model of a workload, with trained or with random weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from autotune.errors import WorkloadError
+from autotune.workload.spec import WorkloadSpec
+from autotune.workload.translate import foreign_errors
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+
+def load_config(spec: WorkloadSpec) -> PretrainedConfig:
+    """The configuration of the model.
+
+    Raises:
+        WorkloadError: It is not there, or of an architecture that transformers does not know.
+    """
+    from transformers import AutoConfig
+
+    source = spec.model or spec.model_config or ""
+    with foreign_errors(
+        f"The model {source}",
+        remedy="Give a directory with a config.json, a hub id, or --model-config.",
+    ):
+        return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
+
+
+def build_model(
+    spec: WorkloadSpec, config: PretrainedConfig, auto_model: str, notes: list[str]
+) -> PreTrainedModel:
+    """The model in training mode, in full precision, the same for the same seed.
+
+    Weights that the files do not hold (a new head) are drawn after the spec's seed is set.
+
+    Raises:
+        WorkloadError: The architecture has no such head, or the weights cannot be loaded.
+    """
+    import transformers
+
+    source = spec.model or spec.model_config or ""
+    auto_class = getattr(transformers, auto_model)
+    options = {_dtype_option(config): _float32(), "trust_remote_code": spec.trust_remote_code}
+    transformers.set_seed(spec.seed)
+    with foreign_errors(
+        f"The model {source}",
+        remedy=f"Choose a model that {auto_model} supports, or another --task.",
+    ):
+        if spec.model is None:
+            model = auto_class.from_config(config, **options)
+        else:
+            model, info = auto_class.from_pretrained(
+                source,
+                config=config,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+                **options,
+            )
+            _note_new_weights(model, info, source, notes)
+    return model.train()
+
+
+def _note_new_weights(
+    model: PreTrainedModel, info: dict[str, object], source: str, notes: list[str]
+) -> None:
+    new = {_key(k) for k in (*_keys(info, "missing_keys"), *_keys(info, "mismatched_keys"))}
+    if not new:
+        return
+    if new >= {name for name, _ in model.named_parameters()}:
+        raise WorkloadError(
+            f"The weights in {source} do not belong to its config.json: none of them fits.",
+            "Give a complete model directory, or --model-config for random weights.",
+        )
+    heads = sorted({name.rsplit(".", 1)[0] for name in new})
+    shown = ", ".join(heads[:4]) + (f" and {len(heads) - 4} more" if len(heads) > 4 else "")
+    notes.append(f"New weights, drawn with the seed: {shown}.")
+
+
+def _keys(info: dict[str, object], name: str) -> list[object]:
+    found = info.get(name) or []
+    return list(found) if isinstance(found, (list, set, tuple)) else []
+
+
+def _key(entry: object) -> str:
+    return str(entry[0]) if isinstance(entry, tuple) else str(entry)
+
+
+def check_vocabulary(model: PreTrainedModel, tokenizer: object, source: str) -> None:
+    """Raises where the tokenizer knows tokens that the model has no embedding for.
+
+    Raises:
+        WorkloadError: The vocabulary is larger than the embedding table.
+    """
+    num_tokens = len(tokenizer)  # type: ignore[arg-type]
+    num_embeddings = model.get_input_embeddings().weight.shape[0]
+    if num_tokens > num_embeddings:
+        raise WorkloadError(
+            f"The tokenizer has {num_tokens} tokens, but the model {source} has embeddings for "
+            f"{num_embeddings} only.",
+            "Give the tokenizer that belongs to the model with --tokenizer, or a config with "
+            f"vocab_size {num_tokens}.",
+        )
+
+
+def max_positions(model: PreTrainedModel) -> tuple[int | None, bool]:
+    """Tokens that the model has positions for, and whether more than these are impossible.
+
+    Rotary and relative positions have no table that ends, so that longer samples are possible
+    there. Tables with a padding row, as RoBERTa's, lose the rows up to it.
+    """
+    import torch
+
+    config = model.config.get_text_config()
+    limit = getattr(config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit < 1:
+        return None, False
+    has_table = False
+    for name, module in model.named_modules():
+        if name.endswith(("position_embeddings", "wpe", "embed_positions")) and isinstance(
+            module, torch.nn.Embedding
+        ):
+            has_table = True
+            if name.endswith("position_embeddings") and module.padding_idx is not None:
+                limit = min(limit, module.num_embeddings - module.padding_idx - 1)
+    return limit, has_table
+
+
+def _dtype_option(config: PretrainedConfig) -> str:
+    # The argument was called torch_dtype before configs had a field `dtype`.
+    return "dtype" if hasattr(config, "dtype") else "torch_dtype"
+
+
+def _float32() -> object:
+    import torch
+
+    return torch.float32

@@ -1,0 +1,134 @@
+"""Makes a spec complete and absolute, and finds what is wrong with it before torch is loaded."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from autotune.errors import UsageError, WorkloadError
+from autotune.workload import demo
+from autotune.workload.columns import choose
+from autotune.workload.header import header_of
+from autotune.workload.source import source_of
+from autotune.workload.spec import WorkloadSpec
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
+
+
+def resolve(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> WorkloadSpec:
+    """The same workload with absolute paths; the demo written out below `scratch`.
+
+    Resolving twice changes nothing. Loads neither torch nor transformers.
+
+    Args:
+        spec: As the user gave it.
+        scratch: A directory of the run that may be written.
+        working_directory: What relative paths are relative to.
+
+    Raises:
+        UsageError: A choice that no model could follow.
+        WorkloadError: A model, a dataset or a column is not there.
+    """
+    _check_choices(spec)
+    if spec.demo:
+        return demo.materialise(spec, scratch.absolute())
+    if (spec.model is None) == (spec.model_config is None):
+        raise UsageError(
+            "A model is given by either --model or --model-config."
+            if spec.model
+            else "No model was given.",
+            "Name one with --model, or --model-config for random weights, or try --demo.",
+        )
+    if spec.dataset is None:
+        raise WorkloadError("No dataset was given.", "Name one with --dataset, or try --demo.")
+    spec = replace(
+        spec,
+        model=_place(spec.model, working_directory, "model"),
+        model_config=_place(spec.model_config, working_directory, "model config"),
+        tokenizer=_place(spec.tokenizer, working_directory, "tokenizer"),
+        dataset=_place(spec.dataset, working_directory, "dataset"),
+    )
+    for place in (spec.model, spec.model_config):
+        _check_config(place)
+    source_of(spec)
+    columns = header_of(spec)
+    if columns is not None:
+        choose(spec.columns, spec.task, columns)
+    return spec
+
+
+def _check_choices(spec: WorkloadSpec) -> None:
+    if spec.packing and spec.task not in ("causal-lm", "masked-lm"):
+        raise UsageError(
+            f"Packing joins texts, which the task {spec.task} does not allow.",
+            "Leave out --packing.",
+        )
+    if spec.max_length is not None and spec.max_length < 2:
+        raise UsageError(
+            f"A maximum length of {spec.max_length} tokens leaves nothing to train on.",
+            "Give --max-length 2 or more.",
+        )
+    if spec.learning_rate is not None and not 0 < spec.learning_rate < float("inf"):
+        raise UsageError(
+            f"The learning rate {spec.learning_rate} is not a positive number.",
+            "Give --learning-rate a value such as 5e-5.",
+        )
+    if spec.lora is not None and spec.lora.rank < 1:
+        raise UsageError(f"A LoRA rank of {spec.lora.rank} is below 1.", "Give a rank such as 8.")
+
+
+def _place(value: str | None, working_directory: Path, what: str) -> str | None:
+    """An absolute path where something is there, else a hub name as it stands."""
+    if value is None:
+        return None
+    path = working_directory / Path(value).expanduser()
+    if path.exists():
+        return str(path.absolute())
+    looks_like_path = (
+        value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix in _ENDINGS
+    )
+    if looks_like_path or not _HUB_NAME.fullmatch(value):
+        raise WorkloadError(
+            f"The {what} {value} does not exist.",
+            _near(path) or f"Check the path; it is looked for in {working_directory}.",
+        )
+    return value
+
+
+_ENDINGS = (
+    ".csv",
+    ".tsv",
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".parquet",
+    ".arrow",
+    ".txt",
+    ".safetensors",
+)
+
+
+def _near(path: Path) -> str | None:
+    if not path.parent.is_dir():
+        return None
+    names = [entry.name for entry in path.parent.iterdir()]
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"Did you mean {path.parent / near[0]}?" if near else None
+
+
+def _check_config(place: str | None) -> None:
+    if place is None:
+        return
+    path = Path(place)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise WorkloadError(
+            f"The directory {path} has no config.json, so that it is not a model of transformers.",
+            _nested_config(path) or "Give the directory that `save_pretrained` wrote.",
+        )
+
+
+def _nested_config(path: Path) -> str | None:
+    found = sorted(child.parent for child in path.glob("*/config.json"))
+    return f"Did you mean {found[-1]}?" if found else None

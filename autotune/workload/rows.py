@@ -1,0 +1,142 @@
+"""Chooses training samples: the longest for memory, the first in sampler order for speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count, islice
+from statistics import median_low
+from typing import TYPE_CHECKING, Protocol
+
+from autotune.workload.data import PEEK_ROWS
+from autotune.workload.loaded import Row, repeat_to
+
+if TYPE_CHECKING:
+    import datasets
+
+
+class Rows(Protocol):
+    """What is asked of the tokenised rows, with and without a length."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows of one epoch; None for a stream."""
+
+    @property
+    def tokens_median(self) -> int:
+        """The middle length, in tokens."""
+
+    @property
+    def tokens_max(self) -> int:
+        """The greatest length that was seen, in tokens."""
+
+    def longest(self, num: int) -> list[Row]:
+        """The `num` longest rows, longest first; among equals the earlier."""
+
+    def typical(self, num: int) -> list[Row]:
+        """The first `num` rows in the order in which they are trained on."""
+
+
+@dataclass
+class MapRows:
+    """Rows of a dataset with a length."""
+
+    dataset: datasets.Dataset
+    lengths: Sequence[int]
+    seed: int
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of one epoch."""
+        return len(self.dataset)
+
+    @property
+    def tokens_median(self) -> int:
+        """The middle length."""
+        return median_low(self.lengths)
+
+    @property
+    def tokens_max(self) -> int:
+        """The greatest length."""
+        return max(self.lengths)
+
+    def longest(self, num: int) -> list[Row]:
+        """The longest rows of the whole dataset."""
+        order = sorted(range(len(self.lengths)), key=lambda i: (-self.lengths[i], i))
+        return repeat_to([self.dataset[i] for i in order[:num]], num)
+
+    def typical(self, num: int) -> list[Row]:
+        """The first rows as Trainer's own loader yields them, epoch after epoch.
+
+        Trainer has Accelerate replace its random sampler by a seedable one, which seeds a
+        generator of its own with the seed plus the epoch before it permutes the rows.
+        """
+        import torch
+        from torch.utils.data import RandomSampler
+
+        indices: list[int] = []
+        for epoch in count():
+            if len(indices) >= num:
+                break
+            generator = torch.Generator().manual_seed(self.seed + epoch)
+            indices += RandomSampler(range(len(self.dataset)), generator=generator)
+        return [self.dataset[i] for i in indices[:num]]
+
+
+@dataclass
+class StreamRows:
+    """Rows of a dataset without a length, of which only the first ones are ever looked at."""
+
+    dataset: datasets.IterableDataset
+    length_fields: tuple[str, ...]
+
+    @property
+    def num_rows(self) -> None:
+        """Nobody knows."""
+        return
+
+    @cached_property
+    def _peeked(self) -> list[Row]:
+        return list(islice(self.dataset, PEEK_ROWS))
+
+    @cached_property
+    def _lengths(self) -> list[int]:
+        return [row_tokens(row, self.length_fields) for row in self._peeked]
+
+    @property
+    def tokens_median(self) -> int:
+        """The middle length of the first rows."""
+        return median_low(self._lengths)
+
+    @property
+    def tokens_max(self) -> int:
+        """The greatest length of the first rows."""
+        return max(self._lengths, default=0)
+
+    def longest(self, num: int) -> list[Row]:
+        """The longest of the first rows."""
+        order = sorted(range(len(self._lengths)), key=lambda i: (-self._lengths[i], i))
+        return repeat_to([self._peeked[i] for i in order[:num]], num)
+
+    def typical(self, num: int) -> list[Row]:
+        """The first rows in the order of the stream, which Trainer does not shuffle."""
+        rows = self._peeked if num <= len(self._peeked) else list(islice(self.dataset, num))
+        return repeat_to(rows, num) if num > len(rows) else rows[:num]
+
+
+def row_tokens(row: Row, fields: tuple[str, ...]) -> int:
+    """Tokens of one row over all fields that count."""
+    return sum(len(value) for name in fields if isinstance(value := row[name], Sequence))
+
+
+def column_lengths(dataset: datasets.Dataset, fields: tuple[str, ...]) -> list[int]:
+    """Tokens of every row, read off the offsets of the columns without touching the tokens."""
+    import pyarrow.compute
+
+    table = dataset.with_format("arrow")[:]
+    totals = pyarrow.compute.list_value_length(table[fields[0]])
+    for name in fields[1:]:
+        totals = pyarrow.compute.add(totals, pyarrow.compute.list_value_length(table[name]))
+    lengths: list[int] = totals.to_pylist()
+    return lengths

@@ -1,0 +1,71 @@
+"""One class a text, or a pair of texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from autotune.errors import WorkloadError
+from autotune.workload.loaded import Collator
+from autotune.workload.tasks.labels import Classes, classes_of
+from autotune.workload.tasks.recipe import Recipe, Samples, Tokenised, UnpaddedCollator
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+    from autotune.workload.data import AnyDataset
+
+
+@dataclass(kw_only=True)
+class SequenceClassification(Recipe):
+    """One class for a text, or for a pair of texts.
+
+    `tokenizer(texts[, pairs], truncation=True, max_length=…)` and `labels`, the place of the
+    label among its sorted distinct values (or among the names of a `ClassLabel`).
+    `DataCollatorWithPadding(tokenizer)`.
+    """
+
+    auto_model = "AutoModelForSequenceClassification"
+    usual_max_length = 512
+    peft_task = "SEQ_CLS"
+
+    classes: Classes = field(init=False)
+
+    def learn_labels(self, dataset: AnyDataset) -> None:
+        """Finds the classes of the label column."""
+        from autotune.workload.data import column_values
+
+        column = self.columns.label or ""
+        if column in (self.columns.text, self.columns.text_pair):
+            raise WorkloadError(
+                f"Column {column!r} is named as text and as label.",
+                "Name the column with the classes with --label-column.",
+            )
+        feature = (dataset.features or {}).get(column)
+        names = getattr(feature, "names", None)
+        self.classes = classes_of(
+            () if names else column_values(dataset, column),
+            tuple(names) if names else None,
+            column,
+        )
+
+    def configure(self, config: PretrainedConfig) -> None:
+        """Gives the head one output a class."""
+        self.classes.configure(config)
+        config.problem_type = "single_label_classification"
+
+    def tokenise(self, rows: Samples, max_length: int) -> Tokenised:
+        """Tokenises the text or texts and numbers the label."""
+        texts = [rows[name] for name in (self.columns.text, self.columns.text_pair) if name]
+        encoded = self.tokenizer(*texts, truncation=True, max_length=max_length)
+        ids = self.classes.ids()
+        return {**encoded, "labels": [ids[label] for label in rows[self.columns.label or ""]]}
+
+    def collator(self, model: PreTrainedModel) -> Collator:
+        """Pads to the longest of a batch."""
+        from transformers import DataCollatorWithPadding
+
+        if self.tokenizer.pad_token is None:
+            return UnpaddedCollator()
+        pad: Collator = DataCollatorWithPadding(tokenizer=self.tokenizer)
+        return pad
