@@ -8,6 +8,10 @@ from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
 
+PRETENCE_RATIO = 0.5
+"""A shorter dtype that reaches less than this part of float32's rate is emulated: where hardware
+has it, it is at least as fast."""
+
 Unit: TypeAlias = Literal["bytes", "bytes_per_s", "flop_per_s", "s", "count", "W", "celsius"]
 
 
@@ -35,6 +39,8 @@ class Finding:
     remedy: str | None = None
     is_problem: bool = True
     """False for a plain remark."""
+    lasts: bool = False
+    """It holds until hardware, driver or libraries change; False where a minute may change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +73,22 @@ class Device:
     nvml_index: int | None = None
     driver: str | None = None
     processes: tuple[DeviceProcess, ...] = ()
+    """Others than the probing process itself."""
+    utilization_percent: float | None = None
+    power_w: float | None = None
+    temperature_celsius: float | None = None
     allocatable_bytes: int | None = None
-    """What an allocation that was really made and touched reached; None if it was not tried."""
+    """What an allocation that was really made and touched reached: at least this much can be had,
+    since a try may end at its own bound. None if it was not tried."""
+    allocation_refused: bool = False
+    """The try ended because memory was refused: more than `allocatable_bytes` cannot be had."""
+
+    @property
+    def usable_bytes(self) -> int:
+        """The free bytes, or fewer where a real allocation of them was refused."""
+        if self.allocation_refused and self.allocatable_bytes is not None:
+            return min(self.free_bytes, self.allocatable_bytes)
+        return self.free_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +130,32 @@ class Machine:
     findings: tuple[Finding, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     probed_unix_s: float = 0.0
+    """When the speeds were measured."""
+    from_store: bool = False
+    """The speeds were kept from an earlier survey of the unchanged machine; the rest is of now."""
     digest: str = ""
     """Changes whenever the hardware, its driver or the measuring libraries change."""
 
     @property
     def device(self) -> Device:
         """The device that one rank trains on: the one with the least memory, since it decides."""
-        return min(self.devices, key=lambda device: device.free_bytes)
+        return min(self.devices, key=lambda device: device.usable_bytes)
 
     def reading(self, name: str) -> Reading | None:
         """The reading called `name`, if it was taken."""
         return next((r for r in self.readings if r.name == name), None)
+
+    def only_pretends(self, dtype: str) -> bool:
+        """Whether the device computes this dtype by detours, far slower than float32.
+
+        Args:
+            dtype: torch's name, for example `bfloat16`. False where it was not measured.
+        """
+        reading = self.reading(f"matmul {dtype}")
+        full = self.reading("matmul float32")
+        if reading is None or full is None:
+            return False
+        return reading.value < PRETENCE_RATIO * full.value
 
 
 @cache
