@@ -18,7 +18,7 @@ from autotune.events import Event, Record, TrialProgressed, record_adapter
 from autotune.run_directory import write_atomically
 
 PROGRESS_INTERVAL_S = 0.2
-"""Progress is written at most five times a second."""
+"""Progress within one stage of a trial is written at most five times a second."""
 
 
 class Journal:
@@ -31,6 +31,7 @@ class Journal:
     def __init__(self, path: Path, progress_path: Path) -> None:
         self._progress_path = progress_path
         self._last_progress_s = 0.0
+        self._last_stage: tuple[int, str] | None = None
         self._lock = threading.Lock()
         path.parent.mkdir(parents=True, exist_ok=True)
         records = repair(path)
@@ -55,8 +56,12 @@ class Journal:
             line = record_adapter().dump_json(record)
             if isinstance(event, TrialProgressed):
                 now = time.monotonic()
-                if now - self._last_progress_s >= PROGRESS_INTERVAL_S:
+                stage = (event.number, event.stage)
+                # Whoever draws must learn of a stage in which nothing may be drawn.
+                is_due = now - self._last_progress_s >= PROGRESS_INTERVAL_S
+                if is_due or stage != self._last_stage:
                     self._last_progress_s = now
+                    self._last_stage = stage
                     write_atomically(self._progress_path, line.decode())
                 return record
             self._file.write(line + b"\n")

@@ -82,11 +82,15 @@ def format_clock(seconds: float) -> str:
 
 
 def format_rate(per_s: float) -> str:
-    """A rate in three figures, large ones by their thousands: `12.3`, `41.8k`, `3.2M`."""
-    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(per_s) >= factor:
-            return f"{_three_figures(per_s / (1e3 if suffix == 'k' else factor))}{suffix}"
-    return _three_figures(per_s)
+    """A rate in three figures, large ones by their thousands: `12.3`, `41.8k`, `3.20M`."""
+    scaled, prefix = _scaled(per_s, from_magnitude=1e4)
+    return f"{_three_figures(scaled)}{prefix}"
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """A value with its unit, by thousands: `4.69 GB/s`, `1.05 TFLOP/s`."""
+    scaled, prefix = _scaled(value, from_magnitude=1e3)
+    return f"{_three_figures(scaled)} {prefix}{unit}"
 
 
 def format_change(ratio: float) -> str:
@@ -95,6 +99,14 @@ def format_change(ratio: float) -> str:
     sign = "−" if per_cent <= -0.05 else "+" if per_cent >= 0.05 else "±"
     magnitude = abs(per_cent)
     return f"{sign}{magnitude:.0f} %" if magnitude >= 9.95 else f"{sign}{magnitude:.1f} %"
+
+
+def _scaled(value: float, *, from_magnitude: float) -> tuple[float, str]:
+    magnitude = abs(value)
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if magnitude >= factor and magnitude >= from_magnitude:
+            return value / factor, prefix
+    return value, ""
 
 
 def _three_figures(value: float) -> str:

@@ -71,9 +71,15 @@ class RunView:
 
     run: str = ""
     stage: Stage = "new"
+    next_seq: int = 0
+    """Number of the first record that is not in this view."""
     now_s: float = 0.0
     """Time of the last record, in seconds since the run's start."""
+    created_unix_s: float = 0.0
+    """When the run was first started, by the wall clock; times of records count from here."""
     started: RunStarted | None = None
+    started_s: float = 0.0
+    """When the present or last engine took the run up; the budget counts from here."""
     machine: MachineProbed | None = None
     workload: WorkloadLoaded | None = None
     parity: ParityChecked | None = None
@@ -97,6 +103,22 @@ class RunView:
         return next((t for t in self.trials if t.number == number), None)
 
     @property
+    def budget_s(self) -> float | None:
+        """Seconds that the present engine may take."""
+        return _number(self.started, "seconds")
+
+    @property
+    def budget_trials(self) -> int | None:
+        """Search trials that the run may take."""
+        trials = _number(self.started, "trials")
+        return None if trials is None else int(trials)
+
+    @property
+    def num_search_trials(self) -> int:
+        """Trials that count against the budget, the running one included."""
+        return sum(trial.purpose in ("baseline", "search") for trial in self.trials)
+
+    @property
     def running(self) -> TrialView | None:
         """The trial that runs now."""
         return next((t for t in reversed(self.trials) if t.outcome is None), None)
@@ -105,6 +127,12 @@ class RunView:
     def baseline(self) -> TrialView | None:
         """The trial of the user's present configuration."""
         return next((t for t in self.trials if t.purpose == "baseline"), None)
+
+
+def _number(started: RunStarted | None, name: str) -> float | None:
+    budget = started.request.get("budget") if started else None
+    value = budget.get(name) if isinstance(budget, dict) else None
+    return value if isinstance(value, int | float) else None
 
 
 def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
@@ -116,8 +144,11 @@ def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
 
 
 def _apply(view: RunView, record: Record) -> RunView:
-    view = replace(view, now_s=max(view.now_s, record.t_s))
     event = record.event
+    view = replace(view, now_s=max(view.now_s, record.t_s))
+    if not isinstance(event, TrialProgressed):
+        # Progress bears the number of the record that comes after it.
+        view = replace(view, next_seq=max(view.next_seq, record.seq + 1))
     match event:
         case RunStarted():
             # A trial that ran when an earlier engine died never got an outcome.
@@ -125,7 +156,9 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(
                 view,
                 run=event.run,
+                created_unix_s=view.created_unix_s or event.created_unix_s,
                 started=event,
+                started_s=record.t_s,
                 stage="probing",
                 trials=finished,
                 progress=None,

@@ -1,0 +1,225 @@
+"""The tree of commands, and the one place where errors become words and exit codes.
+
+Every body imports what it needs when it runs: `--help`, `runs` and `show` load no training library.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli import options, output, settings
+from autotune.cli.declare import Invocation, origin, takes
+from autotune.cli.declare import settings as declared_settings
+from autotune.errors import AutotuneError, ExitCode, UsageError
+
+_EPILOG = (
+    "Settings also come from autotune.toml or \\[tool.autotune] in pyproject.toml, the nearest "
+    "one upwards, and from variables such as AUTOTUNE_MEMORY_LIMIT; flags win over variables, "
+    "variables over files. "
+    "Exit codes: 0 ok, 1 internal or verify differs, 2 usage, 3 device or probe unavailable, "
+    "4 nothing feasible, 5 budget ended before confirmation, 130/143/129 by signal."
+)
+
+app = typer.Typer(
+    name="autotune",
+    help="Finds the fastest training configuration that fits your machine "
+    "and keeps the learning the same.",
+    epilog=_EPILOG,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; errors are reported, never raised."""
+    output.prepare_streams()
+    words = tuple(sys.argv[1:] if arguments is None else arguments)
+    invocation = Invocation(arguments=words, wants_json="--json" in words)
+    try:
+        result = typer.main.get_command(app).main(
+            list(words), prog_name="autotune", standalone_mode=False, obj=invocation
+        )
+        code = int(result or 0)
+    except AutotuneError as error:
+        code = _fail(error, invocation)
+    except typer.Abort:
+        code = ExitCode.INTERRUPTED
+    except KeyboardInterrupt:
+        output.talk("Interrupted.")
+        code = ExitCode.INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the last resort: no traceback without being asked
+        if hasattr(error, "format_message"):
+            code = _fail(_usage_error(error, invocation), invocation)
+        else:
+            code = _fail(
+                AutotuneError(
+                    f"Something went wrong inside autotune: {type(error).__name__}: {error}",
+                    "Please report it with what `autotune doctor` prints; "
+                    "AUTOTUNE_DEBUG=1 shows where it happened.",
+                ),
+                invocation,
+            )
+    output.flush()
+    return int(code)
+
+
+def _fail(error: AutotuneError, invocation: Invocation) -> ExitCode:
+    if os.environ.get("AUTOTUNE_DEBUG"):
+        traceback.print_exc()
+    output.report(error)
+    if invocation.wants_json:
+        document: dict[str, object] = {"schema": 1}
+        if "tune" in invocation.arguments:
+            document |= {"run": None, "recommendation": None}
+        output.document(
+            document | {"error": {"cause": error.cause, "remedy": error.remedy}},
+        )
+    return error.exit_code
+
+
+def _usage_error(error: Exception, invocation: Invocation) -> UsageError:
+    """Turns what the parser of the command line raises into an error of ours."""
+    cause = str(error.format_message()).strip()  # type: ignore[attr-defined]
+    context = getattr(error, "ctx", None)
+    parameter = getattr(error, "param", None)
+    command = context.command_path if context is not None else "autotune"
+    remedy = f"`{command} --help` lists what there is."
+    near = getattr(error, "possibilities", None)
+    if near:
+        cause = f"There is no option {getattr(error, 'option_name', '')}."
+        remedy = f"Did you mean {' or '.join(near)}?"
+    elif "Did you mean" in cause:
+        cause, _, suggestion = cause.partition("Did you mean")
+        remedy = f"Did you mean{suggestion}"
+    elif parameter is not None and isinstance(context, typer.Context):
+        cause += origin(context, parameter.name)
+    return UsageError(cause.strip(), remedy)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from autotune import __version__
+
+        output.data(f"autotune {__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Checks the installation and reads the settings before any command runs."""
+    if context.invoked_subcommand is None:
+        output.data(context.get_help())
+        return
+    invocation = context.find_object(Invocation)
+    wants_help = invocation is not None and {"-h", "--help"} & {*invocation.arguments}
+    if wants_help or context.invoked_subcommand == "doctor":
+        # Both must work where the installation or a file is broken.
+        return
+    from autotune.cli.startup import check_installation
+
+    check_installation()
+    path = settings.find_file(Path.cwd())
+    if path is not None and invocation is not None:
+        values = settings.load(path, declared_settings(options.ALL)).values
+        by_parameter = {name.replace("-", "_"): value for name, value in values.items()}
+        invocation.settings_file = path
+        context.default_map = {command.name: by_parameter for command in app.registered_commands}
+
+
+@app.command("tune")
+@takes(options.Tune)
+def tune(context: typer.Context, chosen: options.Tune) -> int:
+    """Find the fastest configuration for a job, prove it, and export it."""
+    if chosen.dry_run:
+        from autotune.cli.commands import plan as plan_command
+
+        return plan_command.run(context, chosen)
+    from autotune.cli.commands import tune as tune_command
+
+    return tune_command.run(context, chosen)
+
+
+@app.command("plan")
+@takes(options.Plan)
+def plan(context: typer.Context, chosen: options.Plan) -> int:
+    """Show what would be tried, what is ruled out and why. Takes what tune takes."""
+    from autotune.cli.commands import plan as command
+
+    return command.run(context, chosen)
+
+
+@app.command("probe")
+@takes(options.Probe)
+def probe(context: typer.Context, chosen: options.Probe) -> int:
+    """Measure this machine: memory, bandwidth, arithmetic."""
+    from autotune.cli.commands import probe as command
+
+    return command.run(context, chosen)
+
+
+@app.command("runs")
+@takes(options.ListRuns)
+def runs(context: typer.Context, chosen: options.ListRuns) -> int:
+    """List the runs with their state and their best configuration."""
+    from autotune.cli.commands import runs as command
+
+    return command.run(context, chosen)
+
+
+@app.command("show")
+@takes(options.Show)
+def show(context: typer.Context, chosen: options.Show) -> int:
+    """Show a run: its recommendation, its trials and the reasons."""
+    from autotune.cli.commands import show as command
+
+    return command.run(context, chosen)
+
+
+@app.command("export")
+@takes(options.Export)
+def export(context: typer.Context, chosen: options.Export) -> int:
+    """Write the files of a run's recommendation, each checked by its consumer."""
+    from autotune.cli.commands import export as command
+
+    return command.run(context, chosen)
+
+
+@app.command("verify")
+@takes(options.Verify)
+def verify(context: typer.Context, chosen: options.Verify) -> int:
+    """Check the exported files of a run again, and train a few steps as exported."""
+    from autotune.cli.commands import verify as command
+
+    return command.run(context, chosen)
+
+
+@app.command("trial")
+@takes(options.Trial)
+def trial(context: typer.Context, chosen: options.Trial) -> int:
+    """Run one trial of a run again, alone."""
+    from autotune.cli.commands import trial as command
+
+    return command.run(context, chosen)
+
+
+@app.command("doctor")
+@takes(options.Doctor)
+def doctor(context: typer.Context, chosen: options.Doctor) -> int:
+    """Print what a bug report needs: versions, devices, limits, variables."""
+    from autotune.cli.commands import doctor as command
+
+    return command.run(context, chosen)

@@ -1,0 +1,67 @@
+"""`autotune show`: one run, its answer, its trials and the reasons; live with `--follow`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from autotune import journal, lease
+from autotune.cli import documents, options, output, summary
+from autotune.cli.display.base import choose
+from autotune.cli.job import Reader
+from autotune.cli.watch import Signals, from_outside
+from autotune.errors import ExitCode
+from autotune.run_directory import RunDirectory, find
+from autotune.view import RunView, fold
+
+_LEASE_INTERVAL_S = 1.0
+
+
+def run(context: typer.Context, chosen: options.Show) -> int:
+    """Runs the command."""
+    directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
+    display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
+    view = fold(journal.read(directory.journal))
+    stopped_by = None
+    if chosen.follow and documents.state(directory, view) == "running":
+        with Signals() as signals:
+            view = from_outside(
+                directory, signals, display, view, is_alive=_engine_lives(directory)
+            )
+            stopped_by = signals.last
+    if chosen.json:
+        output.document(documents.result(directory, view, None))
+    elif stopped_by is None:
+        output.data(_text(directory, view))
+    else:
+        output.talk(f"Run {directory.name} goes on.")
+    return ExitCode.OK if stopped_by is None else 128 + stopped_by
+
+
+def _engine_lives(directory: RunDirectory) -> Callable[[], bool]:
+    """A question that is cheap to ask often."""
+    looked_s = float("-inf")
+    lives = True
+
+    def ask() -> bool:
+        nonlocal looked_s, lives
+        now_s = time.monotonic()
+        if now_s - looked_s >= _LEASE_INTERVAL_S:
+            looked_s = now_s
+            held = lease.read(directory.lease)
+            lives = held is not None and held.is_alive
+        return lives
+
+    return ask
+
+
+def _text(directory: RunDirectory, view: RunView) -> str:
+    lines = summary.head(directory, view)
+    lines += summary.trials(view)
+    lines += summary.ruled_out(view)
+    answer = summary.recommendation(directory, view)
+    lines += ["", answer] if answer else summary.warnings(view)
+    return "\n".join(lines)

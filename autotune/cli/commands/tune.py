@@ -1,0 +1,195 @@
+"""`autotune tune`: starts an engine, shows the run, prints the answer."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import typer
+
+from autotune import journal
+from autotune.cli import documents, options, output, summary
+from autotune.cli.display.base import choose
+from autotune.cli.job import Reader, build_request
+from autotune.cli.watch import Signals, until_it_ends
+from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
+from autotune.run_directory import RunDirectory
+from autotune.view import RunView, fold
+
+DETACH_PATIENCE_S = 30.0
+"""How long `--detach` waits for the engine's first word."""
+_LOG_LINES = 15
+_ERRORS = {4: NothingFeasible, 5: Unconfirmed}
+
+
+def run(context: typer.Context, chosen: options.Tune) -> int:
+    """Runs the command."""
+    # Both pull in libraries that list and show do without.
+    from autotune import tuning
+
+    request = build_request(context, chosen)
+    display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
+    with Signals() as signals:
+        directory = tuning.prepare(
+            request,
+            Path(chosen.run_dir).expanduser(),
+            chosen.name,
+            fresh=chosen.fresh,
+            resume=chosen.resume,
+        )
+        before = fold(journal.read(directory.journal))
+        engine = tuning.start_engine(directory)
+        if chosen.detach:
+            return _detach(directory, engine, before, chosen)
+        if not chosen.json:
+            output.talk(f"Run {directory.name} in {directory.path}")
+        view = until_it_ends(directory, engine, signals, display, before)
+        return _finish(directory, view, engine, signals, chosen)
+
+
+def _finish(
+    directory: RunDirectory,
+    view: RunView,
+    engine: subprocess.Popen[bytes],
+    signals: Signals,
+    chosen: options.Tune,
+) -> int:
+    error = _error(directory, view, engine, signals, chosen)
+    # A later engine that died early must not be covered by what an earlier one recommended.
+    recommended = view.recommendation is not None and (error is None or signals.last is not None)
+    if error is not None:
+        output.report(error)
+    if view.ended is None and signals.last is None:
+        for line in _tail(directory.engine_log):
+            output.talk(f"  {line}")
+    if chosen.json:
+        output.document(documents.result(directory, view, error))
+    elif recommended:
+        output.data(
+            summary.recommendation(directory, view, next_steps=next_steps(directory, view, chosen))
+        )
+    else:
+        output.data(
+            "\n".join(
+                [*summary.trials(view), *summary.ruled_out(view), *summary.warnings(view)]
+            ).lstrip("\n")
+        )
+    if signals.last is not None:
+        return 128 + signals.last
+    return error.exit_code if error is not None else ExitCode.OK
+
+
+def _error(
+    directory: RunDirectory,
+    view: RunView,
+    engine: subprocess.Popen[bytes],
+    signals: Signals,
+    chosen: options.Tune,
+) -> AutotuneError | None:
+    """What kept the run from ending well, with what to do about it."""
+    resume = f"`{resume_command(directory, chosen)}` goes on with every finished trial."
+    ended = view.ended
+    if signals.last is not None:
+        if ended is not None and ended.exit_code == ExitCode.OK:
+            return None
+        return AutotuneError(f"Stopped by {signals.last.name}.", resume)
+    if ended is None:
+        return AutotuneError(
+            f"The engine ended without a word ({_how(engine.returncode)}).",
+            f"{directory.engine_log} may say why; {resume}",
+        )
+    if ended.exit_code == ExitCode.OK:
+        return None
+    kind = _ERRORS.get(ended.exit_code, AutotuneError)
+    error = kind(ended.cause or f"The run ended: {ended.reason}.", ended.remedy or resume)
+    error.exit_code = _known_code(ended.exit_code)
+    return error
+
+
+def _known_code(code: int) -> ExitCode:
+    try:
+        return ExitCode(code)
+    except ValueError:
+        return ExitCode.INTERNAL
+
+
+def _how(status: int | None) -> str:
+    if status is not None and status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    return f"exit status {status}"
+
+
+def _tail(path: Path) -> list[str]:
+    """The last lines of a log; the log may be large, and hold anything."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 65536))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = [line for line in output.plain_text(text).splitlines() if line.strip()]
+    return [output.one_line(line, max_characters=200) for line in lines[-_LOG_LINES:]]
+
+
+def _detach(
+    directory: RunDirectory,
+    engine: subprocess.Popen[bytes],
+    before: RunView,
+    chosen: options.Tune,
+) -> int:
+    """Waits for the engine's first word, then leaves it alone."""
+    deadline_s = time.monotonic() + DETACH_PATIENCE_S
+    view = before
+    while time.monotonic() < deadline_s and engine.poll() is None:
+        view = fold(journal.read(directory.journal))
+        if view.next_seq > before.next_seq:
+            break
+        time.sleep(0.1)
+    if engine.poll() is not None:
+        view = fold(journal.read(directory.journal))
+        return _finish(directory, view, engine, Signals(), chosen)
+    follow = summary.command("autotune", "show", directory.name, "--follow", *_run_dir(chosen))
+    if chosen.json:
+        output.document(
+            {
+                "schema": documents.SCHEMA,
+                "run": directory.name,
+                "path": str(directory.path),
+                "process": engine.pid,
+                "recommendation": None,
+            }
+        )
+    else:
+        output.data(
+            f"Run {directory.name} goes on as process {engine.pid}.\n"
+            f"  follow  {follow}\n"
+            f"  stop    kill {engine.pid}"
+        )
+    # The engine outlives this process on purpose; Popen would warn of a child not waited for.
+    engine.returncode = 0
+    return ExitCode.OK
+
+
+def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> list[str]:
+    """Commands that make sense after a recommendation."""
+    steps = []
+    exported = {str(file.get("name")) for file in view.exported.files} if view.exported else set()
+    if view.exported is not None and "trainer.py" in exported:
+        steps.append(summary.command("python", str(Path(view.exported.directory) / "trainer.py")))
+    return [
+        *steps,
+        summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
+    ]
+
+
+def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:
+    """How to go on with a run."""
+    return summary.command(
+        "autotune", "tune", "--resume", "--name", directory.name, *_run_dir(chosen)
+    )
+
+
+def _run_dir(chosen: options.Runs) -> tuple[str, ...]:
+    return () if chosen.run_dir == "autotune-runs" else ("--run-dir", chosen.run_dir)

@@ -1,0 +1,230 @@
+"""What displays say: a glyph and a word for every state, a line for every event."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from autotune.cli.output import one_line
+from autotune.events import (
+    BestChanged,
+    Confirmed,
+    Event,
+    FilesExported,
+    HoldChanged,
+    MachineProbed,
+    NoteAdded,
+    ParityChecked,
+    RecommendationMade,
+    RegionClosed,
+    RunEnded,
+    RunStarted,
+    SearchEnded,
+    SpacePlanned,
+    TrialFinished,
+    TrialProgressed,
+    TrialStarted,
+    WarningRaised,
+    WorkloadLoaded,
+)
+from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
+from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.view import RunView, TrialView
+
+GLYPHS: Mapping[str, str] = {
+    "measured": "✓",
+    "failed": "✗",
+    "out_of_memory": "▲",
+    "timed_out": "◷",
+    "stopped": "⊘",
+    "running": "▸",
+}
+WORDS: Mapping[str, str] = {
+    "measured": "measured",
+    "failed": "failed",
+    "out_of_memory": "out of memory",
+    "timed_out": "timed out",
+    "stopped": "stopped",
+    "running": "running",
+}
+"""No state is told by its glyph or its colour alone."""
+
+
+def state(trial: TrialView) -> str:
+    """A trial's state with its glyph; the baseline is marked."""
+    word = "baseline" if trial.purpose == "baseline" and trial.measured else WORDS[trial.state]
+    return f"{GLYPHS[trial.state]} {word}"
+
+
+def speedup(trial: TrialView, view: RunView) -> float | None:
+    """A trial's rate over that of the baseline's trial, where both were measured."""
+    baseline = view.baseline.measured if view.baseline else None
+    if trial.measured is None or baseline is None:
+        return None
+    return trial.measured.samples_per_s / baseline.samples_per_s
+
+
+def outcome(ended: Outcome) -> str:
+    """How a trial ended, after its word."""
+    match ended:
+        case Measured():
+            return (
+                f"{format_rate(ended.samples_per_s)} samples/s, "
+                f"peak {format_bytes(ended.memory.total_bytes)}"
+            )
+        case OutOfMemory():
+            needed = ended.needed_at_least_bytes
+            return one_line(ended.cause) + (
+                f" (needs at least {format_bytes(needed)})" if needed is not None else ""
+            )
+        case Failed():
+            remedy = f" {one_line(ended.remedy)}" if ended.remedy else ""
+            log = f" (log: {ended.log})" if ended.log else ""
+            return one_line(ended.cause, max_characters=300) + remedy + log
+        case TimedOut():
+            return f"after {format_seconds(ended.limit_s)}: {one_line(ended.cause)}"
+        case Stopped():
+            return one_line(ended.cause)
+        case _:
+            assert_never(ended)
+
+
+def lines(event: Event, view: RunView) -> list[str]:
+    """An event in words, one line each; `view` is the run with the event applied."""
+    match event:
+        case RunStarted():
+            return [f"run {event.run} {'goes on' if event.resumed else 'started'}"]
+        case MachineProbed():
+            stored = ", readings from before" if event.from_store else ""
+            return [
+                f"✓ machine: {machine(view)}{stored}",
+                f"✓ memory limit {format_bytes(event.memory_limit_bytes)} "
+                f"({one_line(event.limit_source)}), {format_bytes(event.usable_bytes)} usable",
+            ]
+        case WorkloadLoaded():
+            return [f"✓ {workload(view)}, loaded in {format_seconds(event.load_s)}"]
+        case ParityChecked():
+            if event.holds:
+                return ["✓ accumulation keeps loss and gradients the same"]
+            return [f"▲ {one_line(event.detail)}"]
+        case SpacePlanned():
+            return [
+                f"✓ {len(event.candidates)} configurations to choose from",
+                *(
+                    f"  ruled out: {one_line(str(out.get('what')))}, "
+                    f"{one_line(str(out.get('reason')))}"
+                    for out in event.ruled_out
+                ),
+            ]
+        case TrialStarted():
+            trial = view.trial(event.number)
+            what = f"{trial.configuration}" if trial else ""
+            return [f"▸ trial {event.number} {what}: {one_line(event.why)}"]
+        case TrialProgressed():
+            return [f"  trial {event.number} {progress(event)}"]
+        case TrialFinished():
+            kind = event.outcome.kind
+            finished = view.trial(event.number)
+            ratio = speedup(finished, view) if finished else None
+            change = (
+                f", {format_change(ratio)}"
+                if ratio is not None and event.purpose == "search"
+                else ""
+            )
+            return [
+                f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: "
+                f"{outcome(event.outcome)}{change}"
+            ]
+        case RegionClosed():
+            return [
+                f"  {event.num_removed} ruled out: {one_line(event.what)}, {one_line(event.reason)}"
+            ]
+        case BestChanged():
+            change = f", {format_change(event.speedup)}" if event.speedup is not None else ""
+            rate = f"{format_rate(event.samples_per_s)} samples/s"
+            return [f"  best is trial {event.number}: {rate}{change}"]
+        case SearchEnded():
+            untried = f", {event.num_untried} left untried" if event.num_untried else ""
+            return [f"✓ search ended: {one_line(event.reason)}{untried}"]
+        case Confirmed():
+            return [f"✓ {confirmation(event)}"]
+        case RecommendationMade():
+            return ["✓ recommendation made"]
+        case FilesExported():
+            return [f"✓ {len(event.files)} files exported to {one_line(event.directory)}"]
+        case WarningRaised():
+            remedy = f" {one_line(event.remedy)}" if event.remedy else ""
+            return [f"▲ {one_line(event.cause)}{remedy}"]
+        case HoldChanged():
+            return ["⊘ no new trial until this is lifted" if event.held else "▸ trials go on"]
+        case NoteAdded():
+            return [f"  note: {one_line(event.text)}"]
+        case RunEnded():
+            return [f"run ended: {one_line(event.reason)}"]
+        case _:
+            assert_never(event)
+
+
+def progress(event: TrialProgressed) -> str:
+    """Where the running trial stands."""
+    parts = [event.stage]
+    if event.step is not None:
+        parts.append(f"step {event.step}" + (f"/{event.num_steps}" if event.num_steps else ""))
+    if event.samples_per_s is not None:
+        parts.append(f"{format_rate(event.samples_per_s)} samples/s")
+    if event.memory_bytes is not None:
+        parts.append(format_bytes(event.memory_bytes))
+    return ", ".join(parts)
+
+
+def confirmation(event: Confirmed) -> str:
+    """What measuring again, interleaved, showed."""
+    low, high = event.speedup_ci95
+    change = (
+        f"{format_change(event.speedup)} "
+        f"(95 %: {format_change(low)} to {format_change(high)}, {event.num_pairs} pairs)"
+    )
+    if event.baseline_number is None:
+        return f"trial {event.number} measured again: {format_rate(event.samples_per_s)} samples/s"
+    if event.is_tie:
+        return f"trial {event.number} and the baseline are equally fast: {change}"
+    return f"trial {event.number} confirmed against the baseline: {change}"
+
+
+def machine(view: RunView) -> str:
+    """The device and its memory."""
+    document = view.machine.machine if view.machine else {}
+    host = document.get("host")
+    cores = host.get("num_cores") if isinstance(host, dict) else None
+    devices = document.get("devices")
+    names = [
+        one_line(str(device.get("name")))
+        for device in (devices if isinstance(devices, list) else [])
+        if isinstance(device, dict)
+    ]
+    parts = [", ".join(dict.fromkeys(names)) or "unknown"]
+    if isinstance(cores, int | float):
+        parts.append(f"{cores:g} cores")
+    return ", ".join(parts)
+
+
+def workload(view: RunView) -> str:
+    """The model and the data."""
+    facts = view.workload.facts if view.workload else {}
+    parts = [one_line(str(facts.get("model_class", "model")))]
+    num_parameters = facts.get("num_parameters")
+    if isinstance(num_parameters, int):
+        parts.append(f"{format_rate(num_parameters)} parameters")
+    num_rows = facts.get("num_rows")
+    parts.append(f"{num_rows} rows" if isinstance(num_rows, int) else "a stream of rows")
+    if isinstance(longest := facts.get("tokens_max"), int):
+        parts.append(f"longest {longest} tokens")
+    return ", ".join(parts)
+
+
+def is_on_cpu(view: RunView) -> bool:
+    """Whether trials run on the processor that also draws; so it is assumed until it is known."""
+    devices = view.machine.machine.get("devices") if view.machine else None
+    if not isinstance(devices, list):
+        return True
+    return all(isinstance(device, dict) and device.get("kind") == "cpu" for device in devices)

@@ -1,0 +1,109 @@
+"""Runs as JSON: what `--json` prints."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+from autotune import lease
+from autotune.errors import AutotuneError
+from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
+from autotune.run_directory import RunDirectory
+from autotune.view import RunView, TrialView
+
+SCHEMA = 1
+
+
+def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dict[str, object]:
+    """The public document of a run: its recommendation, or null and the error instead of it."""
+    if view.recommendation is not None and error is None:
+        return dict(view.recommendation)
+    whole: dict[str, object] = {"schema": SCHEMA, "run": view.run or run.name}
+    whole["recommendation"] = None
+    if error is not None:
+        whole["error"] = {"cause": error.cause, "remedy": error.remedy}
+    return whole | {
+        "trials": [trial(t) for t in view.trials if t.outcome is not None],
+        "machine": view.machine.machine if view.machine else {},
+        "cost": {
+            "wall_s": view.now_s,
+            "trials": sum(t.outcome is not None for t in view.trials),
+            "trial_s": sum(t.wall_s or 0.0 for t in view.trials),
+        },
+    }
+
+
+def trial(view: TrialView) -> dict[str, object]:
+    """One finished trial."""
+    return {
+        "number": view.number,
+        "purpose": view.purpose,
+        "configuration": view.configuration.to_json(),
+        "outcome": view.state,
+        "measured": _measured(view.measured),
+        "predicted": view.predicted,
+        "cause": _cause(view),
+    }
+
+
+def _measured(measured: Measured | None) -> dict[str, object] | None:
+    if measured is None:
+        return None
+    return {
+        "samples_per_s": measured.samples_per_s,
+        "samples_per_s_ci95": list(measured.samples_per_s_ci95),
+        "tokens_per_s": measured.speed.tokens_per_s,
+        "step_s": measured.speed.step_s,
+        "memory": asdict(measured.memory),
+    }
+
+
+def _cause(view: TrialView) -> str | None:
+    match view.outcome:
+        case OutOfMemory() | Failed() | TimedOut() | Stopped():
+            return view.outcome.cause
+        case _:
+            return None
+
+
+def state(run: RunDirectory, view: RunView) -> str:
+    """running; finished, failed or stopped as its engine said; or killed if it said nothing."""
+    held = lease.read(run.lease)
+    if held is not None and held.is_alive:
+        return "running"
+    if view.ended is None:
+        return "killed" if view.started is not None else "not started"
+    if view.ended.exit_code == 0:
+        return "finished"
+    return {
+        4: "nothing feasible",
+        5: "unconfirmed",
+        129: "stopped",
+        130: "stopped",
+        143: "stopped",
+    }.get(view.ended.exit_code, "failed")
+
+
+def overview(run: RunDirectory, view: RunView) -> dict[str, object]:
+    """One line of the list of runs."""
+    best = view.trial(view.best.number) if view.best else None
+    number = view.confirmed.number if view.confirmed else best.number if best else None
+    chosen = view.trial(number) if number is not None else None
+    speedup = (
+        view.confirmed.speedup
+        if view.confirmed and view.confirmed.baseline_number is not None
+        else view.best.speedup
+        if view.best
+        else None
+    )
+    return {
+        "run": run.name,
+        "path": str(run.path),
+        "state": state(run, view),
+        "configuration": chosen.configuration.to_json() if chosen else None,
+        "speedup": speedup,
+        "confirmed": view.confirmed is not None,
+        "trials": view.num_search_trials,
+        "created_unix_s": view.created_unix_s or None,
+        "age_s": time.time() - view.created_unix_s if view.created_unix_s else None,
+    }

@@ -1,0 +1,314 @@
+"""From options to a request: gives every value its meaning, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import typer
+
+from autotune import request as requests
+from autotune.cli import options, output
+from autotune.cli.declare import is_given, origin
+from autotune.cli.workload_options import PRECISIONS, TASKS
+from autotune.errors import UsageError
+from autotune.goal import Budget, Goal
+from autotune.request import Request
+from autotune.run_directory import find
+from autotune.units import parse_bytes, parse_seconds
+from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
+
+ValueT = TypeVar("ValueT")
+WordT = TypeVar("WordT", bound=str)
+
+_TASK_OF_COLUMN: Mapping[str, Task] = {
+    "question_column": "question-answering",
+    "context_column": "question-answering",
+    "answers_column": "question-answering",
+    "source_column": "seq2seq-lm",
+    "target_column": "seq2seq-lm",
+    "tokens_column": "token-classification",
+    "label_column": "sequence-classification",
+}
+_TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
+    "ForCausalLM": "causal-lm",
+    "LMHeadModel": "causal-lm",
+    "ForMaskedLM": "masked-lm",
+    "ForSequenceClassification": "sequence-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForConditionalGeneration": "seq2seq-lm",
+}
+
+
+class Reader:
+    """Reads checked values out of the options of one call."""
+
+    def __init__(self, context: typer.Context) -> None:
+        self._context = context
+
+    def flag(self, name: str) -> str:
+        """The option as it is typed, and where its value came from if it was not."""
+        return f"--{name.replace('_', '-')}{origin(self._context, name)}"
+
+    def choice(self, name: str, value: str, choices: tuple[WordT, ...]) -> WordT:
+        """One of several words.
+
+        Raises:
+            UsageError: It is none of them; the message names the nearest.
+        """
+        for choice in choices:
+            if choice == value:
+                return choice
+        near = difflib.get_close_matches(value, choices, n=1)
+        raise UsageError(
+            f"{self.flag(name)} cannot be {value!r}.",
+            f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(choices)}.",
+        )
+
+    def at_least(self, name: str, value: int | None, least: int) -> int | None:
+        """A whole number that is not too small.
+
+        Raises:
+            UsageError: It is.
+        """
+        if value is not None and value < least:
+            raise UsageError(
+                f"{self.flag(name)} must be at least {least}, not {value}.",
+                "Give a larger number.",
+            )
+        return value
+
+    def parsed(self, name: str, value: str | None, parse: Callable[[str], ValueT]) -> ValueT | None:
+        """A size or a time.
+
+        Raises:
+            UsageError: It is none.
+        """
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except ValueError as error:
+            cause, _, remedy = str(error).partition(": ")
+            raise UsageError(
+                f"{self.flag(name)}: {cause}.",
+                f"{remedy[:1].upper()}{remedy[1:]}." if remedy else "Give a larger one.",
+            ) from error
+
+
+def build_request(context: typer.Context, chosen: options.Plan) -> Request:
+    """The request that the options describe, or that of the run to resume with what they change.
+
+    Raises:
+        UsageError: A value or a combination cannot work.
+    """
+    reader = Reader(context)
+    one_process(reader, chosen.processes)
+    for one, other in (("resume", "fresh"), ("model", "model_config"), ("demo", "model")):
+        if getattr(chosen, one) and getattr(chosen, other):
+            raise UsageError(
+                f"{reader.flag(one)} and {reader.flag(other)} exclude each other.",
+                "Leave one of them out.",
+            )
+    if chosen.resume and not (chosen.demo or chosen.model or chosen.model_config):
+        stored = requests.load(find(Path(chosen.run_dir), chosen.name or "last"))
+        return _changed(stored, reader, context, chosen)
+    micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
+    return Request(
+        workload=_workload(reader, chosen),
+        goal=_goal(reader, chosen, micro_batch_size),
+        budget=_budget(reader, chosen, Budget()),
+        baseline_micro_batch_size=micro_batch_size,
+        sampler=reader.choice("sampler", chosen.sampler, options.SAMPLERS),
+        driver=reader.choice("driver", chosen.driver, options.DRIVERS),
+        local_sgd=_local_sgd(reader, chosen.local_sgd),
+        total_steps=reader.at_least("total_steps", chosen.total_steps, 1),
+        seed=chosen.seed,
+        storage=chosen.storage,
+        out=_absolute(chosen.out),
+        force=chosen.force,
+    )
+
+
+def one_process(reader: Reader, processes: int) -> None:
+    """Checks the number of ranks.
+
+    Raises:
+        UsageError: It is not one.
+    """
+    if processes != 1:
+        raise UsageError(
+            f"{reader.flag('processes')} {processes}: autotune measures one training process.",
+            "Leave --processes out, or set it to 1.",
+        )
+
+
+def _changed(
+    stored: Request, reader: Reader, context: typer.Context, chosen: options.Plan
+) -> Request:
+    """A stored request with a new budget and place for its files, where they were given."""
+    return replace(
+        stored,
+        budget=_budget(reader, chosen, stored.budget),
+        out=_absolute(chosen.out) if chosen.out else stored.out,
+        force=chosen.force if is_given(context, "force") else stored.force,
+        parent_process=None,
+    )
+
+
+def _workload(reader: Reader, chosen: options.Plan) -> WorkloadSpec:
+    defaults = WorkloadSpec(task="causal-lm")
+    if chosen.demo:
+        return replace(
+            defaults,
+            demo=True,
+            max_length=reader.at_least("max_length", chosen.max_length, 2),
+            seed=defaults.seed if chosen.training_seed is None else chosen.training_seed,
+        )
+    if not (chosen.model or chosen.model_config):
+        raise UsageError(
+            "There is no model to train.",
+            "Name one with --model or --model-config, or try the built-in job with --demo.",
+        )
+    if not chosen.dataset:
+        raise UsageError(
+            "There is no data to train on.",
+            "Name a file, a directory or a hub dataset with --dataset.",
+        )
+    for rest in ("lora_alpha", "lora_dropout", "lora_target_modules"):
+        if getattr(chosen, rest) is not None and chosen.lora_rank is None:
+            raise UsageError(f"{reader.flag(rest)} needs --lora-rank.", "Add --lora-rank 8.")
+    return WorkloadSpec(
+        task=_task(reader, chosen),
+        model=chosen.model,
+        model_config=chosen.model_config,
+        tokenizer=chosen.tokenizer,
+        dataset=chosen.dataset,
+        dataset_config=chosen.dataset_config,
+        split=chosen.split or defaults.split,
+        streaming=chosen.streaming,
+        columns=Columns(
+            text=chosen.text_column,
+            text_pair=chosen.text_pair_column,
+            label=chosen.label_column,
+            tokens=chosen.tokens_column,
+            question=chosen.question_column,
+            context=chosen.context_column,
+            answers=chosen.answers_column,
+            source=chosen.source_column,
+            target=chosen.target_column,
+        ),
+        max_length=reader.at_least("max_length", chosen.max_length, 2),
+        packing=chosen.packing,
+        pad_token=chosen.pad_token,
+        precision=reader.choice("precision", chosen.precision or defaults.precision, PRECISIONS),
+        optim=chosen.optim,
+        learning_rate=_learning_rate(reader, chosen.learning_rate),
+        lora=_lora(reader, chosen),
+        seed=defaults.seed if chosen.training_seed is None else chosen.training_seed,
+        trust_remote_code=chosen.trust_remote_code,
+    )
+
+
+def _task(reader: Reader, chosen: options.Plan) -> Task:
+    if chosen.task is not None:
+        return reader.choice("task", chosen.task, TASKS)
+    for name, task in _TASK_OF_COLUMN.items():
+        if getattr(chosen, name) is not None:
+            output.talk(f"Task {task}, because of {reader.flag(name)}.")
+            return task
+    architecture = _architecture(chosen.model or chosen.model_config or "")
+    for ending, task in _TASK_OF_ARCHITECTURE.items():
+        if architecture.endswith(ending):
+            output.talk(f"Task {task}, because the model is a {output.one_line(architecture)}.")
+            return task
+    raise UsageError(
+        "What the model should learn is not clear from its config and the columns.",
+        f"Add --task, one of {', '.join(TASKS)}.",
+    )
+
+
+def _architecture(source: str) -> str:
+    """The class that a local config names; empty where there is none, or no such file."""
+    path = Path(source).expanduser()
+    try:
+        config = json.loads((path / "config.json" if path.is_dir() else path).read_bytes())
+        return str(config["architectures"][0])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
+
+
+def _goal(reader: Reader, chosen: options.Plan, micro_batch_size: int | None) -> Goal:
+    text = chosen.global_batch_size
+    if text is not None and not re.fullmatch(r"[1-9]\d*", text.strip()):
+        raise UsageError(
+            f"{reader.flag('global_batch_size')} takes a number, not {text!r}.",
+            "Give the samples per optimizer step that your training needs, for example 64.",
+        )
+    global_batch_size = int(text) if text is not None else None
+    if global_batch_size and micro_batch_size and global_batch_size % micro_batch_size:
+        raise UsageError(
+            f"{reader.flag('global_batch_size')} {global_batch_size} is not a multiple of "
+            f"{reader.flag('micro_batch_size')} {micro_batch_size}.",
+            "Accumulation fills the global batch with whole micro-batches: change one of the two.",
+        )
+    return Goal(
+        global_batch_size=global_batch_size,
+        memory_limit_bytes=reader.parsed("memory_limit", chosen.memory_limit, parse_bytes),
+    )
+
+
+def _budget(reader: Reader, chosen: options.Plan, otherwise: Budget) -> Budget:
+    trials = reader.at_least("trials", chosen.trials, 1)
+    seconds = reader.parsed("budget", chosen.budget, parse_seconds)
+    return Budget(
+        trials=otherwise.trials if trials is None else trials,
+        seconds=otherwise.seconds if seconds is None else seconds,
+    )
+
+
+def _local_sgd(reader: Reader, text: str) -> str:
+    if text in ("auto", "off") or re.fullmatch(r"[1-9]\d*", text):
+        return text
+    raise UsageError(
+        f"{reader.flag('local_sgd')} takes auto, off or a number of optimizer steps, not {text!r}.",
+        "auto is the default.",
+    )
+
+
+def _learning_rate(reader: Reader, rate: float | None) -> float | None:
+    if rate is not None and not 0 < rate < float("inf"):
+        raise UsageError(
+            f"{reader.flag('learning_rate')} must be a positive number, not {rate}.",
+            "Give for example 5e-5.",
+        )
+    return rate
+
+
+def _lora(reader: Reader, chosen: options.Plan) -> Lora | None:
+    rank = reader.at_least("lora_rank", chosen.lora_rank, 1)
+    if rank is None:
+        return None
+    dropout = chosen.lora_dropout or 0.0
+    if not 0 <= dropout < 1:
+        raise UsageError(
+            f"{reader.flag('lora_dropout')} must be from 0 up to 1, not {dropout}.",
+            "Give for example 0.05.",
+        )
+    modules = [name.strip() for name in (chosen.lora_target_modules or "").split(",")]
+    return Lora(
+        rank=rank,
+        alpha=reader.at_least("lora_alpha", chosen.lora_alpha, 1),
+        dropout=dropout,
+        target_modules=tuple(name for name in modules if name) or None,
+    )
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).expanduser().absolute())

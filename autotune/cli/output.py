@@ -1,0 +1,150 @@
+"""Where everything the command line says goes: data to stdout, talk to stderr.
+
+Text of models, data sets and libraries may hold anything, so what is shown passes `one_line` or
+`plain_text` first: no code reaches the terminal. A reader who closed the pipe has what they
+wanted, so a broken pipe silences the stream and nothing else.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from typing import TextIO
+
+from autotune.errors import AutotuneError
+
+_ASCII = {
+    "✓": "+",
+    "✗": "x",
+    "▲": "!",
+    "◷": "t",
+    "⊘": "-",
+    "▸": ">",
+    "·": ".",
+    "×": "x",
+    "–": "-",
+    "−": "-",
+    "±": "+-",
+    "…": "...",
+    "→": "->",
+    "█": "#",
+    "░": ".",
+}
+_READER_IS_GONE = (errno.EPIPE, errno.EIO)
+"""What writing says of a pipe that was closed and of a terminal that hung up."""
+_ERROR_HANDLER = "autotune-ascii"
+_CONTROL_SEQUENCES = re.compile(
+    r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, links, clipboard
+    r"|\x1b\[[0-?]*[ -/]*[@-~]"  # colour, cursor, modes
+    r"|\x1b."  # anything shorter
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def prepare_streams() -> None:
+    """Makes both streams write an ASCII twin of what their encoding lacks, never fail on it."""
+    codecs.register_error(_ERROR_HANDLER, _to_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors=_ERROR_HANDLER)
+
+
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(_ASCII.get(character, "?") for character in text), error.end
+
+
+def data(text: str) -> None:
+    """Writes a result to stdout."""
+    _write(sys.stdout, text)
+
+
+def document(value: Mapping[str, object]) -> None:
+    """Writes a JSON document to stdout."""
+    data(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def talk(text: str = "") -> None:
+    """Writes a line for the reader to stderr."""
+    _write(sys.stderr, text)
+
+
+def report(error: AutotuneError) -> None:
+    """Writes an error to stderr: the cause in red where colour is wanted, then the remedy."""
+    cause = one_line(error.cause)
+    talk(f"\x1b[31mError: {cause}\x1b[0m" if wants_colour(sys.stderr) else f"Error: {cause}")
+    if error.remedy:
+        talk(f"Hint: {one_line(error.remedy)}")
+
+
+def wants_colour(stream: TextIO) -> bool:
+    """Whether colour may be written: by NO_COLOR, FORCE_COLOR, TERM and the kind of stream."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+def is_terminal(stream: TextIO) -> bool:
+    """Whether a person watches the stream directly."""
+    try:
+        return stream.isatty()
+    except ValueError:  # The stream was closed.
+        return False
+
+
+def plain_text(text: str) -> str:
+    """The text without control codes; a carriage return starts a line over, as on a terminal."""
+    text = _CONTROL_SEQUENCES.sub("", text).replace("\r\n", "\n")
+    lines = [line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n")]
+    return _CONTROL.sub("", "\n".join(lines))
+
+
+def one_line(text: str, *, max_characters: int | None = None) -> str:
+    """The text without control codes, on one line, its end cut off where it is too long."""
+    line = " ".join(plain_text(text).split())
+    if max_characters is not None and len(line) > max_characters:
+        return line[: max_characters - 1].rstrip() + "…"
+    return line
+
+
+def flush() -> None:
+    """Flushes both streams; call it last."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            _silence(stream)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except ValueError:  # The stream was closed.
+        return
+    except OSError as error:
+        _silence(stream)
+        if stream is sys.stdout and error.errno not in _READER_IS_GONE:
+            raise AutotuneError(
+                f"The result cannot be written to stdout: {error.strerror}."
+            ) from error
+
+
+def _silence(stream: TextIO) -> None:
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

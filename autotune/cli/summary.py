@@ -1,0 +1,222 @@
+"""Runs in words: what is printed for people on stdout."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from autotune.cli import documents
+from autotune.cli.display import wording
+from autotune.cli.output import one_line
+from autotune.errors import JournalError
+from autotune.export.document import Answer, RecommendationDocument, read
+from autotune.run_directory import RunDirectory
+from autotune.units import (
+    format_bytes,
+    format_change,
+    format_rate,
+    format_seconds,
+)
+from autotune.view import RunView
+
+INDENT = "  "
+
+
+def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str] = ()) -> str:
+    """The answer of a run, its evidence and where its files are.
+
+    Raises:
+        JournalError: The journal holds a recommendation that cannot be read.
+    """
+    document = _read(run, view)
+    if document is None:
+        return ""
+    answer = document.recommendation
+    lines = [f"Run {one_line(view.run)} recommends {answer.configuration}", *_figures(answer)]
+    lines += _section("Why", answer.reasons)
+    lines += _section(
+        "Instead",
+        [
+            f"{other.kind}: {other.configuration}, "
+            f"{format_rate(other.measured.samples_per_s)} samples/s, "
+            f"{format_bytes(other.measured.memory.total_bytes)}"
+            for other in answer.alternatives
+        ],
+    )
+    lines += _section("Also consider (untested)", answer.also_consider)
+    lines += _section("Not covered by this evidence", answer.not_covered)
+    lines += warnings(view)
+    lines += files(view)
+    lines += _section("Next", next_steps, bullet="")
+    return "\n".join(lines)
+
+
+def _read(run: RunDirectory, view: RunView) -> RecommendationDocument | None:
+    if view.recommendation is None:
+        return None
+    try:
+        return read(view.recommendation)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        raise JournalError(
+            f"The recommendation in {run.journal} cannot be read: "
+            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}.",
+            "`autotune show --json` prints it as it stands.",
+        ) from error
+
+
+def _figures(answer: Answer) -> list[str]:
+    measured = answer.measured
+    low, high = measured.samples_per_s_ci95
+    rows = [
+        (
+            "speed",
+            f"{format_rate(measured.samples_per_s)} samples/s "
+            f"(95 %: {format_rate(low)} to {format_rate(high)}), "
+            f"a step takes {format_seconds(measured.step_s)}",
+        )
+    ]
+    if answer.baseline.configuration == answer.configuration:
+        rows.append(("change", "none: it is the configuration you have"))
+    elif answer.speedup is not None:
+        low, high = answer.speedup.ci95
+        rows.append(
+            (
+                "change",
+                f"{format_change(answer.speedup.value)} over {answer.baseline.configuration} "
+                f"(95 %: {format_change(low)} to {format_change(high)})",
+            )
+        )
+    rows += [
+        (
+            "memory",
+            f"{format_bytes(measured.memory.total_bytes)} of "
+            f"{format_bytes(answer.memory_limit_bytes)}",
+        ),
+        ("batch", f"{answer.configuration.global_batch_size} samples per optimizer step"),
+    ]
+    return ["", *(f"{INDENT}{name:<8}{text}" for name, text in rows)]
+
+
+def _section(title: str, entries: Sequence[str], *, bullet: str = "- ") -> list[str]:
+    if not entries:
+        return []
+    return ["", title, *(f"{INDENT}{bullet}{one_line(entry)}" for entry in entries)]
+
+
+def warnings(view: RunView) -> list[str]:
+    """What the run warned of."""
+    return _section(
+        "Warnings",
+        [f"{w.cause} {w.remedy or ''}" for w in view.warnings],
+        bullet="▲ ",
+    )
+
+
+def files(view: RunView) -> list[str]:
+    """What was exported, and who has read it back."""
+    if view.exported is None:
+        return []
+    rows = [
+        (str(file.get("name", "")), f"read by {file['consumer']}" if file.get("consumer") else "")
+        for file in view.exported.files
+    ]
+    return [
+        "",
+        f"Files in {one_line(view.exported.directory)}",
+        *indented(table([], rows)),
+    ]
+
+
+def trials(view: RunView) -> list[str]:
+    """The table of trials, and why some of them have no figures."""
+    rows = []
+    for trial in view.trials:
+        ratio = wording.speedup(trial, view)
+        measured = trial.measured
+        rows.append(
+            (
+                str(trial.number),
+                wording.state(trial),
+                trial.purpose,
+                str(trial.configuration),
+                format_rate(measured.samples_per_s) if measured else "–",
+                format_bytes(measured.memory.total_bytes) if measured else "–",
+                format_seconds(measured.speed.step_s) if measured else "–",
+                format_change(ratio) if ratio is not None else "–",
+            )
+        )
+    if not rows:
+        return ["", "No trials yet."]
+    head = ("#", "state", "purpose", "configuration", "samples/s", "peak", "step", "vs base")
+    lines = ["", *table(head, rows, right=(0, 4, 5, 6, 7))]
+    return lines + _section(
+        "Without figures",
+        [
+            f"{wording.GLYPHS[trial.state]} #{trial.number} {wording.WORDS[trial.state]}: "
+            f"{wording.outcome(trial.outcome)}"
+            for trial in view.trials
+            if trial.outcome is not None and trial.measured is None
+        ],
+        bullet="",
+    )
+
+
+def ruled_out(view: RunView) -> list[str]:
+    """What was never tried, and why."""
+    entries = [
+        f"{out.get('what')}: {out.get('reason')}"
+        for out in (view.space.ruled_out if view.space else ())
+    ]
+    entries += [f"{c.what}: {c.reason} ({c.num_removed} fewer)" for c in view.closed]
+    return _section("Ruled out", entries)
+
+
+def head(run: RunDirectory, view: RunView) -> list[str]:
+    """Where a run stands and what it works on."""
+    rows = [("run", one_line(run.name)), ("state", documents.state(run, view))]
+    if view.machine is not None:
+        rows.append(("machine", wording.machine(view)))
+        rows.append(
+            (
+                "memory",
+                f"limit {format_bytes(view.machine.memory_limit_bytes)} "
+                f"({one_line(view.machine.limit_source)})",
+            )
+        )
+    if view.workload is not None:
+        rows.append(("work", wording.workload(view)))
+    if view.search_ended is not None:
+        rows.append(("search", f"ended: {one_line(view.search_ended.reason)}"))
+    if view.confirmed is not None:
+        rows.append(("proof", wording.confirmation(view.confirmed)))
+    if view.ended is not None and view.ended.cause:
+        rows.append(("ended", one_line(view.ended.cause)))
+    return [f"{name:<9}{text}" for name, text in rows]
+
+
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
+) -> list[str]:
+    """Rows in columns as wide as their widest cell; columns in `right` end flush."""
+    everything = [list(head), *map(list, rows)] if head else [list(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    return [
+        INDENT.join(
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in everything
+    ]
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    """The lines, moved in."""
+    return [f"{INDENT}{line}" for line in lines]
+
+
+def command(*words: str) -> str:
+    """A command line that can be pasted into a shell."""
+    return shlex.join(words)
