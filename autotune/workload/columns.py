@@ -21,6 +21,8 @@ class Role:
     usual: tuple[str, ...] = ()
     """Names that are tried in turn where the user named none."""
     is_required: bool = True
+    is_text: bool = True
+    """Whether its values are texts that go through the tokenizer as they are."""
 
     @property
     def flag(self) -> str:
@@ -45,20 +47,27 @@ TASK_ROLES: Mapping[Task, tuple[Role, ...]] = {
             field="label",
             meaning="the class of a sample",
             usual=("label", "labels", "class", "category", "target"),
+            is_text=False,
         ),
     ),
     "token-classification": (
-        Role(field="tokens", meaning="the words of a sample", usual=("tokens", "words")),
+        Role(
+            field="tokens",
+            meaning="the words of a sample",
+            usual=("tokens", "words"),
+            is_text=False,
+        ),
         Role(
             field="label",
             meaning="the tags of the words",
             usual=("ner_tags", "tags", "labels", "label", "pos_tags", "chunk_tags"),
+            is_text=False,
         ),
     ),
     "question-answering": (
         Role(field="question", meaning="the question", usual=("question",)),
         Role(field="context", meaning="the text with the answer", usual=("context", "passage")),
-        Role(field="answers", meaning="the answers", usual=("answers", "answer")),
+        Role(field="answers", meaning="the answers", usual=("answers", "answer"), is_text=False),
     ),
     "seq2seq-lm": (
         Role(

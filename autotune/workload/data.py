@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from autotune.errors import WorkloadError
-from autotune.workload.columns import TASK_ROLES
+from autotune.workload.columns import TASK_ROLES, Role
 from autotune.workload.faults import explain
 from autotune.workload.source import Source, source_of
 from autotune.workload.spec import Columns, WorkloadSpec
@@ -92,11 +92,15 @@ def drop_blank(
     """Leaves out the rows in which a column that the task reads is null or blank.
 
     Raises:
-        WorkloadError: No row is left.
+        WorkloadError: No row is left, or a column of texts holds something else.
     """
-    names = [
-        name for role in TASK_ROLES[spec.task] if (name := getattr(columns, role.field)) is not None
-    ]
+    names = []
+    for role in TASK_ROLES[spec.task]:
+        name = getattr(columns, role.field)
+        if name is not None:
+            names.append(name)
+            if role.is_text:
+                _check_texts(dataset, name, role)
     if spec.streaming:
         return dataset.filter(lambda row: not any(is_blank(row[name]) for name in names))
     blank = {
@@ -116,6 +120,15 @@ def drop_blank(
         f"or blank there ({where})."
     )
     return dataset.select([i for i in range(len(dataset)) if i not in dropped])
+
+
+def _check_texts(dataset: AnyDataset, name: str, role: Role) -> None:
+    value = next((v for v in column_values(dataset, name) if v is not None), "")
+    if not isinstance(value, str):
+        raise WorkloadError(
+            f"Column {name!r} is read as {role.meaning}, but holds {type(value).__name__} values.",
+            f"Name a column of texts with {role.flag}.",
+        )
 
 
 def is_blank(value: object) -> bool:

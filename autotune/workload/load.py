@@ -14,6 +14,7 @@ from autotune.workload.data import column_names, drop_blank, open_dataset
 from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import TASK_LOSS_ITEMS, LoadedWorkload
+from autotune.workload.lora import add_adapters, check_installed
 from autotune.workload.options import training_options
 from autotune.workload.resolve import resolve
 from autotune.workload.rows import MapRows, Rows, StreamRows, column_lengths, row_tokens
@@ -41,6 +42,8 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
         WorkloadError: The model, the data or a column is missing or does not fit the task.
     """
     spec = resolve(spec, scratch, working_directory)
+    if spec.lora is not None:
+        check_installed()
     optim, arguments = training_options(spec)
     _be_quiet()
     notes: list[str] = []
@@ -59,10 +62,14 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
     if model.config.pad_token_id is None or spec.pad_token is not None:
         model.config.pad_token_id = tokenizer.pad_token_id
 
+    tokenizer.model_input_names = models.accepted(model, tokenizer.model_input_names)
     max_length = _max_length(spec, recipe, model, notes)
     dataset, rows = _prepare(
         raw, recipe, max_length, spec, scratch / f"rows-{digest[:16]}.arrow", notes
     )
+    collator = recipe.collator(model)
+    if spec.lora is not None:
+        model = add_adapters(model, spec.lora, recipe.peft_task)
     chosen = replace(spec, columns=columns, max_length=max_length, optim=optim)
     return LoadedWorkload(
         facts=WorkloadFacts(
@@ -86,7 +93,7 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
         ),
         model=model,
         train_dataset=dataset,
-        data_collator=recipe.collator(model),
+        data_collator=collator,
         processing_class=tokenizer,
         arguments=arguments,
         loss_items=TASK_LOSS_ITEMS[spec.task],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
@@ -85,6 +87,12 @@ def _keys(info: dict[str, object], name: str) -> list[object]:
 
 def _key(entry: object) -> str:
     return str(entry[0]) if isinstance(entry, tuple) else str(entry)
+
+
+def accepted(model: PreTrainedModel, names: Sequence[str]) -> list[str]:
+    """Those of `names` that the model takes, so that rows hold no more than that."""
+    taken = inspect.signature(model.forward).parameters
+    return [name for name in names if name in taken]
 
 
 def check_vocabulary(model: PreTrainedModel, tokenizer: object, source: str) -> None:

@@ -6,9 +6,10 @@ import difflib
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from autotune.errors import UsageError, WorkloadError
-from autotune.workload import demo
+from autotune.workload import demo, hub
 from autotune.workload.columns import choose
 from autotune.workload.header import header_of
 from autotune.workload.source import source_of
@@ -45,10 +46,10 @@ def resolve(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> Workl
         raise WorkloadError("No dataset was given.", "Name one with --dataset, or try --demo.")
     spec = replace(
         spec,
-        model=_place(spec.model, working_directory, "model"),
-        model_config=_place(spec.model_config, working_directory, "model config"),
-        tokenizer=_place(spec.tokenizer, working_directory, "tokenizer"),
-        dataset=_place(spec.dataset, working_directory, "dataset"),
+        model=_place(spec.model, working_directory, "model", "model"),
+        model_config=_place(spec.model_config, working_directory, "model", "model config"),
+        tokenizer=_place(spec.tokenizer, working_directory, "model", "tokenizer"),
+        dataset=_place(spec.dataset, working_directory, "dataset", "dataset"),
     )
     for place in (spec.model, spec.model_config):
         _check_config(place)
@@ -79,7 +80,9 @@ def _check_choices(spec: WorkloadSpec) -> None:
         raise UsageError(f"A LoRA rank of {spec.lora.rank} is below 1.", "Give a rank such as 8.")
 
 
-def _place(value: str | None, working_directory: Path, what: str) -> str | None:
+def _place(
+    value: str | None, working_directory: Path, kind: Literal["model", "dataset"], what: str
+) -> str | None:
     """An absolute path where something is there, else a hub name as it stands."""
     if value is None:
         return None
@@ -94,6 +97,7 @@ def _place(value: str | None, working_directory: Path, what: str) -> str | None:
             f"The {what} {value} does not exist.",
             _near(path) or f"Check the path; it is looked for in {working_directory}.",
         )
+    hub.require(value, kind, what, _near(path))
     return value
 
 

@@ -48,6 +48,11 @@ def load_tokenizer(spec: WorkloadSpec, notes: list[str]) -> PreTrainedTokenizerB
     place = str(directory) if directory.is_dir() else source
     with foreign_errors(f"The tokenizer {place}", remedy="Name another one with --tokenizer."):
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=spec.trust_remote_code)
+        if spec.task == "token-classification" and not getattr(tokenizer, "add_prefix_space", True):
+            # Such a tokenizer takes lists of words only if it puts a space before each.
+            tokenizer = AutoTokenizer.from_pretrained(
+                place, trust_remote_code=spec.trust_remote_code, add_prefix_space=True
+            )
     _set_padding(tokenizer, spec, notes)
     return tokenizer
 
@@ -63,7 +68,8 @@ def _set_padding(tokenizer: PreTrainedTokenizerBase, spec: WorkloadSpec, notes: 
             )
         tokenizer.pad_token = token
         return
-    if tokenizer.pad_token is not None or spec.packing:
+    is_packed = spec.packing and spec.task == "causal-lm"
+    if tokenizer.pad_token is not None or is_packed:
         return
     if spec.task == "causal-lm" and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token

@@ -9,7 +9,11 @@ from autotune.workload.tasks.recipe import Recipe
 
 _MODULES: dict[Task, tuple[str, str]] = {
     "causal-lm": ("causal_lm", "CausalLm"),
+    "masked-lm": ("masked_lm", "MaskedLm"),
+    "question-answering": ("question_answering", "QuestionAnswering"),
+    "seq2seq-lm": ("seq2seq_lm", "Seq2SeqLm"),
     "sequence-classification": ("sequence_classification", "SequenceClassification"),
+    "token-classification": ("token_classification", "TokenClassification"),
 }
 
 

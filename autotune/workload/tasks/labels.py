@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from autotune.errors import WorkloadError
+from autotune.workload.data import PEEK_ROWS
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
+
+    from autotune.workload.data import AnyDataset
 
 Value: TypeAlias = str | int | float | bool
 
@@ -22,14 +25,35 @@ class Classes:
     """As they stand in the rows."""
     names: tuple[str, ...]
 
-    def ids(self) -> Mapping[object, int]:
-        """Value in a row → number of the class."""
-        return {value: number for number, value in enumerate(self.values)}
+    def numbers(self, labels: Sequence[object]) -> list[int]:
+        """The number of the class of every label.
+
+        Raises:
+            WorkloadError: A label that is none of the classes.
+        """
+        ids: dict[object, int] = {value: number for number, value in enumerate(self.values)}
+        unknown = next((label for label in labels if label not in ids), None)
+        if unknown is not None:
+            raise WorkloadError(
+                f"The label {unknown!r} is none of the {len(ids)} classes "
+                f"({', '.join(self.names[:5])}{', …' if len(ids) > 5 else ''}).",
+                "Leave out rows without a class; in a stream, every class must occur in the first "
+                f"{PEEK_ROWS} rows.",
+            )
+        return [ids[label] for label in labels]
 
     def configure(self, config: PretrainedConfig) -> None:
         """Writes number and names of the classes into a model's config."""
         config.id2label = dict(enumerate(self.names))
         config.label2id = {name: number for number, name in enumerate(self.names)}
+
+
+def declared_names(dataset: AnyDataset, column: str) -> tuple[str, ...] | None:
+    """The names of a `ClassLabel` column, or of a column of lists of them."""
+    feature = (dataset.features or {}).get(column)
+    feature = getattr(feature, "feature", feature)
+    names = getattr(feature, "names", None)
+    return tuple(names) if names else None
 
 
 def classes_of(values: Iterable[object], names: tuple[str, ...] | None, column: str) -> Classes:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from autotune.errors import WorkloadError
 from autotune.workload.loaded import Batch, Collator
-from autotune.workload.spec import Columns
+from autotune.workload.spec import Columns, Task
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -65,6 +66,19 @@ class Recipe(ABC):
         """Tokens of a collated batch without padding."""
         mask = batch.get("attention_mask")
         return int(mask.sum() if mask is not None else batch["input_ids"].numel())
+
+
+def require_fast(tokenizer: PreTrainedTokenizerBase, task: Task) -> None:
+    """Raises where a task needs to know which characters became which token.
+
+    Raises:
+        WorkloadError: The tokenizer cannot say.
+    """
+    if not tokenizer.is_fast:
+        raise WorkloadError(
+            f"The task {task} needs a fast tokenizer, and {type(tokenizer).__name__} is none.",
+            "Give a directory with a tokenizer.json to --tokenizer.",
+        )
 
 
 class UnpaddedCollator:

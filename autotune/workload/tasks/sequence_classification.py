@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
+from autotune.workload.data import column_values
 from autotune.workload.loaded import Collator
-from autotune.workload.tasks.labels import Classes, classes_of
+from autotune.workload.tasks.labels import Classes, classes_of, declared_names
 from autotune.workload.tasks.recipe import Recipe, Samples, Tokenised, UnpaddedCollator
 
 if TYPE_CHECKING:
@@ -33,21 +34,14 @@ class SequenceClassification(Recipe):
 
     def learn_labels(self, dataset: AnyDataset) -> None:
         """Finds the classes of the label column."""
-        from autotune.workload.data import column_values
-
         column = self.columns.label or ""
         if column in (self.columns.text, self.columns.text_pair):
             raise WorkloadError(
                 f"Column {column!r} is named as text and as label.",
                 "Name the column with the classes with --label-column.",
             )
-        feature = (dataset.features or {}).get(column)
-        names = getattr(feature, "names", None)
-        self.classes = classes_of(
-            () if names else column_values(dataset, column),
-            tuple(names) if names else None,
-            column,
-        )
+        names = declared_names(dataset, column)
+        self.classes = classes_of(() if names else column_values(dataset, column), names, column)
 
     def configure(self, config: PretrainedConfig) -> None:
         """Gives the head one output a class."""
@@ -58,8 +52,8 @@ class SequenceClassification(Recipe):
         """Tokenises the text or texts and numbers the label."""
         texts = [rows[name] for name in (self.columns.text, self.columns.text_pair) if name]
         encoded = self.tokenizer(*texts, truncation=True, max_length=max_length)
-        ids = self.classes.ids()
-        return {**encoded, "labels": [ids[label] for label in rows[self.columns.label or ""]]}
+        labels = self.classes.numbers(rows[self.columns.label or ""])
+        return {**encoded, "labels": labels}
 
     def collator(self, model: PreTrainedModel) -> Collator:
         """Pads to the longest of a batch."""
