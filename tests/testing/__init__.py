@@ -1,0 +1,1 @@
+"""Builders, recorded machines and landscapes."""
