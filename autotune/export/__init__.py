@@ -1,0 +1,1 @@
+"""Plain data in, verified files out: one module a consumer."""

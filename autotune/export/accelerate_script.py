@@ -1,0 +1,307 @@
+"""`accelerator.py`: the job in a plain loop, as the guides of Accelerate write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autotune.errors import ExportError
+from autotune.export import launch
+from autotune.export.accelerate_config import PRECISION
+from autotune.export.bundle import Bundle
+from autotune.export.installed import Installed, checkpointing_options
+from autotune.export.job_code import JobCode, job_code
+from autotune.export.preparation import Preparation
+from autotune.export.python_source import call, keywords, literal
+from autotune.export.trainer_script import STREAM_STEPS, assemble, title
+
+NAME = "accelerator.py"
+LEARNING_RATE = 5e-5
+"""What TrainingArguments train with where nobody says otherwise, like the next two."""
+NUM_EPOCHS = 3
+MAX_GRAD_NORM = 1.0
+
+_ADAMW = {"weight_decay": 0.0}
+_OPTIMIZERS: Mapping[str, tuple[str, str, Mapping[str, object]]] = {
+    "adamw_torch": ("torch", "optim.AdamW", _ADAMW),
+    "adamw_torch_fused": ("torch", "optim.AdamW", {**_ADAMW, "fused": True}),
+    "sgd": ("torch", "optim.SGD", {}),
+    "adagrad": ("torch", "optim.Adagrad", {}),
+    "rmsprop": ("torch", "optim.RMSprop", {}),
+    "adafactor": (
+        "transformers",
+        "Adafactor",
+        {"scale_parameter": False, "relative_step": False},
+    ),
+}
+"""Name of an optimizer → module, class and options with which Trainer makes it by default."""
+
+
+def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> str:
+    """The whole script."""
+    code = job_code(bundle, preparation)
+    code.imports.add("argparse")
+    code.imports.add("torch.utils.data", "DataLoader")
+    code.imports.add("accelerate", "Accelerator")
+    code.imports.add("accelerate.utils", "DataLoaderConfiguration", "set_seed")
+    code.imports.add("transformers", "get_scheduler")
+    _constants(code, bundle)
+    body = [
+        _arguments(bundle),
+        _accelerator(bundle),
+        *code.data,
+        "\n".join(["    set_seed(SEED)", *code.model, *_model_settings(bundle, installed)]),
+        _loader(bundle),
+        _optimizer(code, bundle, installed),
+        _schedule(code, bundle),
+        _loop(code, bundle),
+        _save(),
+    ]
+    return assemble(_docstring(bundle), code, body)
+
+
+def weighs_losses(bundle: Bundle) -> bool:
+    """Whether micro-batches of one optimizer step may count differently."""
+    configuration = bundle.configuration
+    return configuration.accumulation_steps > 1 or (
+        configuration.world_size > 1 and bundle.loss_items != "rows" and not bundle.uses_local_sgd
+    )
+
+
+def _docstring(bundle: Bundle) -> str:
+    start = f"{launch.prefix(bundle)}{launch.accelerator(bundle)}"
+    return (
+        f'"""{title(bundle)}\n'
+        "\n"
+        f"    {start}\n"
+        "\n"
+        "Add --max-steps 20 --output-dir out for a short try.\n"
+        '"""'
+    )
+
+
+def _constants(code: JobCode, bundle: Bundle) -> None:
+    spec, configuration = bundle.workload, bundle.configuration
+    code.constants.append(f"MICRO_BATCH_SIZE = {configuration.micro_batch_size}")
+    if weighs_losses(bundle):
+        code.constants.append(f"ACCUMULATION_STEPS = {configuration.accumulation_steps}")
+    code.constants.append(f"LEARNING_RATE = {spec.learning_rate or LEARNING_RATE}")
+    if bundle.total_steps is None and not spec.streaming:
+        code.constants.append(f"NUM_EPOCHS = {NUM_EPOCHS}")
+    code.constants.append(f"MAX_GRAD_NORM = {MAX_GRAD_NORM}")
+    code.constants.append(f"SEED = {spec.seed}")
+    if bundle.uses_local_sgd:
+        code.constants.append(f"LOCAL_SGD_STEPS = {configuration.local_sgd_steps}")
+
+
+def _arguments(bundle: Bundle) -> str:
+    steps = bundle.total_steps or (STREAM_STEPS if bundle.workload.streaming else None)
+    default = f", default={steps}" if steps is not None else ""
+    return (
+        "    parser = argparse.ArgumentParser()\n"
+        f'    parser.add_argument("--max-steps", type=int{default})\n'
+        '    parser.add_argument("--output-dir", default="accelerator-output")\n'
+        "    args = parser.parse_args()"
+    )
+
+
+def _accelerator(bundle: Bundle) -> str:
+    arguments = []
+    if weighs_losses(bundle):
+        arguments.append("gradient_accumulation_steps=ACCUMULATION_STEPS")
+    if bundle.workload.precision != "fp32":
+        arguments.append(f"mixed_precision={literal(PRECISION[bundle.workload.precision])}")
+    if not bundle.workload.streaming:
+        # Without it the order of the rows would depend on what drew random numbers before.
+        arguments.append("dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True)")
+    return call("accelerator = Accelerator(", arguments, indent=4)
+
+
+def _model_settings(bundle: Bundle, installed: Installed) -> list[str]:
+    lines = []
+    if bundle.workload.task in ("causal-lm", "seq2seq-lm"):
+        lines.append("    model.config.use_cache = False")
+    checkpointing = bundle.configuration.checkpointing
+    if checkpointing.is_on:
+        options = checkpointing_options(checkpointing)
+        missing = sorted(set(options) - installed.model_switch_options)
+        if missing:
+            raise ExportError(
+                f"transformers {installed.version('transformers')} has no {missing[0]} for "
+                "checkpointing.",
+                "Export with the version that the run was measured with.",
+            )
+        name = installed.checkpointing_argument
+        arguments = keywords({f"{name}_kwargs": {"use_reentrant": False}, **options})
+        lines.append(call(f"model.{installed.model_switch}(", arguments, indent=4))
+    return lines
+
+
+def _loader(bundle: Bundle) -> str:
+    arguments = ["dataset", "batch_size=MICRO_BATCH_SIZE"]
+    if not bundle.workload.streaming:
+        arguments.append("shuffle=True")
+    arguments.append("collate_fn=data_collator")
+    return call("train_dataloader = DataLoader(", arguments, indent=4)
+
+
+def _optimizer(code: JobCode, bundle: Bundle, installed: Installed) -> str:
+    name = bundle.workload.optim or installed.default_optim
+    if name in _OPTIMIZERS:
+        module, cls, options = _OPTIMIZERS[name]
+        if module == "torch":
+            code.imports.add("torch")
+            cls = f"torch.{cls}"
+        else:
+            code.imports.add(module, cls)
+        arguments = ["model.parameters()", "lr=LEARNING_RATE", *keywords(options)]
+        made = call(f"optimizer = {cls}(", arguments, indent=4)
+    else:
+        code.imports.add("transformers", "Trainer", "TrainingArguments")
+        arguments = [f"optim={literal(name)}", "learning_rate=LEARNING_RATE"]
+        made = (
+            f"{call('optimizer_args = TrainingArguments(', arguments, indent=4)}\n"
+            "    optimizer_class, options = Trainer.get_optimizer_cls_and_kwargs(optimizer_args)\n"
+            "    optimizer = optimizer_class(model.parameters(), **options)"
+        )
+    prepared = call(
+        "model, optimizer, train_dataloader = accelerator.prepare(",
+        ["model", "optimizer", "train_dataloader"],
+        indent=4,
+    )
+    return f"{made}\n{prepared}"
+
+
+def _schedule(code: JobCode, bundle: Bundle) -> str:
+    lines = []
+    steps = "args.max_steps"
+    if bundle.total_steps is None and not bundle.workload.streaming:
+        per_epoch = "len(train_dataloader)"
+        if bundle.configuration.accumulation_steps > 1:
+            code.imports.add("math")
+            per_epoch = "math.ceil(len(train_dataloader) / ACCUMULATION_STEPS)"
+        lines = [
+            f"    steps_per_epoch = {per_epoch}",
+            "    max_steps = args.max_steps or NUM_EPOCHS * steps_per_epoch",
+        ]
+    else:
+        lines = [f"    max_steps = {steps}"]
+    scheduler = call(
+        "scheduler = get_scheduler(",
+        ['"linear"', "optimizer", "num_warmup_steps=0", "num_training_steps=max_steps"],
+        indent=4,
+    )
+    return "\n".join([*lines, scheduler])
+
+
+def _loop(code: JobCode, bundle: Bundle) -> str:
+    """The loop; its core is what `AccelerateStepper` drives in the trials."""
+    lines = ["    model.train()", "    step = 0", "    while step < max_steps:"]
+    body = _window(code, bundle) if weighs_losses(bundle) else _single(bundle)
+    lines += [" " * 8 + line if line else line for line in body]
+    if not bundle.uses_local_sgd:
+        return "\n".join(lines)
+    code.imports.add("accelerate.local_sgd", "LocalSGD")
+    opening = call(
+        "with LocalSGD(",
+        ["accelerator=accelerator", "model=model", "local_sgd_steps=LOCAL_SGD_STEPS"],
+        tail=") as local_sgd:",
+        indent=4,
+    )
+    head = "    # Steps are counted in optimizer steps, since step() is called once after each."
+    nested = ["    " + line if line else line for line in lines]
+    return "\n".join([head, opening, *nested])
+
+
+def _single(bundle: Bundle) -> list[str]:
+    """One micro-batch an optimizer step: nothing has to be weighed."""
+    return [
+        "for batch in train_dataloader:",
+        "    loss = model(**batch).loss",
+        "    accelerator.backward(loss)",
+        *_step(bundle, "loss.item()"),
+    ]
+
+
+def _window(code: JobCode, bundle: Bundle) -> list[str]:
+    """Several micro-batches: each loss counts by its share of the whole window's items."""
+    code.imports.add("contextlib", "nullcontext")
+    code.imports.add("itertools", "islice")
+    count, noun, comment = {
+        "rows": ('len(batch["input_ids"])', "num_rows", "a mean over the rows of a batch"),
+        "tokens": (
+            '(batch["labels"] != -100).sum()',
+            "num_tokens",
+            "a mean over the labelled tokens of a batch",
+        ),
+        "shifted_tokens": (
+            '(batch["labels"][:, 1:] != -100).sum()',
+            "num_tokens",
+            "a mean over the predicted tokens of a batch",
+        ),
+    }[bundle.loss_items]
+    total = f"sum({noun})"
+    factors = "ACCUMULATION_STEPS"
+    gather = []
+    if bundle.configuration.world_size > 1 and not bundle.uses_local_sgd:
+        factors += " * accelerator.num_processes"
+        if bundle.loss_items == "rows":
+            code.imports.add("torch")
+            total = f"torch.tensor({total}, device=accelerator.device)"
+        gather = ["    total = accelerator.gather(total).sum()"]
+    return [
+        "batches = iter(train_dataloader)",
+        "while window := list(islice(batches, ACCUMULATION_STEPS)):",
+        f"    # The model's loss is {comment}. Weighing it by the share",
+        "    # of its batch in the whole window makes accumulation exact, in the last, short",
+        "    # window of an epoch too. accelerator.backward divides by ACCUMULATION_STEPS.",
+        f"    {noun} = [{count} for batch in window]",
+        f"    total = {total}",
+        *gather,
+        "    window_loss = 0.0",
+        "    for i, batch in enumerate(window):",
+        "        is_last = i == len(window) - 1",
+        "        with nullcontext() if is_last else accelerator.no_sync(model):",
+        f"            loss = model(**batch).loss * {noun}[i] / total",
+        f"            accelerator.backward(loss * {factors})",
+        "        window_loss += loss.detach()",
+        *_step(bundle, "window_loss.item()"),
+    ]
+
+
+def _step(bundle: Bundle, loss: str) -> list[str]:
+    skipped = bundle.workload.precision == "fp16"
+    return [
+        "    accelerator.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)",
+        "    optimizer.step()",
+        *(
+            # fp16 skips a step whose gradients overflowed; the schedule waits with it.
+            ["    if not accelerator.optimizer_step_was_skipped:", "        scheduler.step()"]
+            if skipped
+            else ["    scheduler.step()"]
+        ),
+        "    optimizer.zero_grad()",
+        *(["    local_sgd.step()"] if bundle.uses_local_sgd else []),
+        "    step += 1",
+        "    if step % 10 == 0:",
+        f'        accelerator.print(f"step {{step}} of {{max_steps}}: loss {{{loss}:.4f}}")',
+        "    if step == max_steps:",
+        "        break",
+    ]
+
+
+def _save() -> str:
+    saving = call(
+        "accelerator.unwrap_model(model).save_pretrained(",
+        [
+            "args.output_dir",
+            "is_main_process=accelerator.is_main_process",
+            "save_function=accelerator.save",
+        ],
+        indent=4,
+    )
+    return (
+        "    accelerator.wait_for_everyone()\n"
+        f"{saving}\n"
+        "    if accelerator.is_main_process:\n"
+        "        tokenizer.save_pretrained(args.output_dir)"
+    )

@@ -1,0 +1,176 @@
+"""`recommendation.json`: the public document, its shape, and a typed way to read it."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FiniteFloat, TypeAdapter
+
+from autotune.configuration import Configuration
+from autotune.events import Document
+
+
+def _configuration(value: object) -> Configuration:
+    if isinstance(value, Configuration):
+        return value
+    if not isinstance(value, dict):
+        raise ValueError("a configuration is an object")
+    return Configuration.from_json(value)
+
+
+ConfigurationField = Annotated[Configuration, BeforeValidator(_configuration)]
+"""A configuration whose global batch size is checked against its factors."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True, arbitrary_types_allowed=True)
+
+
+class Memory(_Part):
+    """Bytes that the training process occupied."""
+
+    total_bytes: int
+
+
+class Readings(_Part):
+    """What was measured of one configuration."""
+
+    samples_per_s: FiniteFloat
+    samples_per_s_ci95: tuple[FiniteFloat, FiniteFloat]
+    tokens_per_s: FiniteFloat
+    step_s: FiniteFloat
+    memory: Memory
+
+
+class Efficiency(_Part):
+    """Useful learning per sample against the baseline."""
+
+    value: FiniteFloat
+    interval: tuple[FiniteFloat, FiniteFloat]
+    basis: Literal["measured", "assumed", "not needed"]
+
+
+class Speedup(_Part):
+    """Samples per second over the baseline's."""
+
+    value: FiniteFloat
+    ci95: tuple[FiniteFloat, FiniteFloat]
+
+
+class Candidate(_Part):
+    """A configuration with its readings."""
+
+    configuration: ConfigurationField
+    measured: Readings
+
+
+class Baseline(_Part):
+    """The user's present configuration; no readings where it did not fit."""
+
+    configuration: ConfigurationField
+    measured: Annotated[Readings | None, BeforeValidator(lambda value: value or None)] = None
+
+
+class Alternative(Candidate):
+    """Another answer, and what it is better at."""
+
+    kind: str
+
+
+class Answer(Candidate):
+    """The recommendation."""
+
+    sample_efficiency: Efficiency
+    baseline: Baseline
+    speedup: Speedup | None = None
+    memory_limit_bytes: int
+    reasons: tuple[str, ...]
+    also_consider: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    not_covered: tuple[str, ...]
+
+
+class Trial(_Part):
+    """One trial of the run."""
+
+    number: int
+    purpose: Literal["baseline", "search", "confirm", "memory"]
+    configuration: ConfigurationField
+    outcome: Literal["measured", "out_of_memory", "failed", "timed_out", "stopped"]
+    cause: str | None = None
+
+
+class Cost(_Part):
+    """What the run took."""
+
+    wall_s: FiniteFloat
+    trials: int
+    trial_s: FiniteFloat
+
+
+class RecommendationDocument(_Part):
+    """The whole document; further keys are kept."""
+
+    schema_: Literal[1]
+    run: str
+    recommendation: Answer
+    trials: tuple[Trial, ...]
+    machine: Document
+    cost: Cost
+
+    model_config = ConfigDict(
+        extra="allow",
+        frozen=True,
+        arbitrary_types_allowed=True,
+        alias_generator=lambda name: name.rstrip("_"),
+    )
+
+
+@cache
+def _adapter() -> TypeAdapter[RecommendationDocument]:
+    return TypeAdapter(RecommendationDocument)
+
+
+def read(document: Document) -> RecommendationDocument:
+    """The document, checked.
+
+    Raises:
+        pydantic.ValidationError: A field is missing or of another kind (a ValueError).
+    """
+    return _adapter().validate_python(document)
+
+
+def device_name(document: Document) -> str:
+    """What was measured on, in words."""
+    machine = document.get("machine")
+    devices = machine.get("devices") if isinstance(machine, dict) else None
+    names = [
+        str(device["name"])
+        for device in (devices if isinstance(devices, list) else [])
+        if isinstance(device, dict) and "name" in device
+    ]
+    if not names:
+        return "this machine"
+    return names[0] if len(names) == 1 else f"{len(names)} × {names[0]}"
+
+
+def as_json(document: Document) -> str:
+    """`recommendation.json`."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def verify(path: Path, document: Document) -> str:
+    """Reads the file back and compares it with what was meant.
+
+    Raises:
+        ValueError: It is not JSON, not of the public shape, or not what was meant.
+    """
+    found = json.loads(path.read_text(encoding="utf-8"))
+    read(found)
+    if found != document:
+        odd = sorted(key for key in {*found, *document} if found.get(key) != document.get(key))
+        raise ValueError(f"{', '.join(odd)} differs from the recommendation")
+    return "the public schema, version 1"

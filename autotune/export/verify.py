@@ -1,0 +1,199 @@
+"""The child process that writes a bundle's files and reads each back through its consumer.
+
+Run as `python -m autotune.export.verify DESCRIPTOR` by `autotune.export.write`; the request on the
+channel names the directory and holds the bundle.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from autotune.export import (
+    accelerate_config,
+    accelerate_script,
+    document,
+    picture,
+    report,
+    settings,
+    trainer_script,
+)
+from autotune.export.bundle import Bundle, bundle_adapter
+from autotune.export.child import Channel
+from autotune.export.installed import Installed, look
+from autotune.export.preparation import Preparation
+from autotune.export.preparation import look as look_at_job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumer:
+    """One exported file: who reads it, how it is written, how it is read back."""
+
+    name: str
+    reader: str
+    """Who reads the file, in words."""
+    render: Callable[[], str]
+    verify: Callable[[Path], str]
+    """Raises where the file is not what was meant; says how it was read."""
+
+
+def consumers(
+    bundle: Bundle, installed: Installed, prepare: Callable[[], Preparation], scratch: Path
+) -> list[Consumer]:
+    """Every file of a bundle, the cheap ones first."""
+    from autotune.export import script_check
+
+    fields = settings.all_fields(bundle, installed)
+    comments = report.provenance(bundle, installed)
+    accelerate = f"accelerate {installed.version('accelerate')}"
+    transformers = f"transformers {installed.version('transformers')}"
+    steps = script_check.NUM_STEPS
+    trainer_flags = script_check.trainer_flags(steps, scratch / "trainer")
+    accelerator_flags = script_check.accelerator_flags(steps, scratch / "accelerator")
+    found = [
+        Consumer(
+            name="recommendation.json",
+            reader="autotune.load, and anything that reads JSON",
+            render=lambda: document.as_json(bundle.document),
+            verify=lambda path: document.verify(path, bundle.document),
+        ),
+        Consumer(
+            name="training_arguments.json",
+            reader=f"HfArgumentParser, {transformers}",
+            render=lambda: settings.as_json(fields),
+            verify=lambda path: settings.verify_json(path, fields),
+        ),
+        Consumer(
+            name="training_arguments.yaml",
+            reader=f"HfArgumentParser, {transformers}",
+            render=lambda: settings.as_yaml(fields, comments),
+            verify=lambda path: settings.verify_yaml(path, fields),
+        ),
+        Consumer(
+            name="train.args",
+            reader=f"HfArgumentParser, {transformers}",
+            render=lambda: settings.as_args(fields),
+            verify=lambda path: settings.verify_args(path, fields),
+        ),
+        Consumer(
+            name="accelerate.yaml",
+            reader=f"accelerate launch, {accelerate}",
+            render=lambda: accelerate_config.as_yaml(bundle, comments),
+            verify=lambda path: accelerate_config.verify(path, bundle),
+        ),
+        Consumer(
+            name="accelerator.py",
+            reader=f"Python, {accelerate}",
+            render=lambda: accelerate_script.render(bundle, prepare(), installed),
+            verify=lambda path: script_check.verify(path, bundle, accelerator_flags),
+        ),
+        Consumer(
+            name="report.svg",
+            reader="a browser, report.md",
+            render=lambda: picture.draw(bundle),
+            verify=lambda path: picture.verify(path, bundle),
+        ),
+        Consumer(
+            name="report.md",
+            reader="people",
+            render=lambda: report.render(bundle, installed),
+            verify=lambda path: report.verify(path, bundle, installed),
+        ),
+    ]
+    if not bundle.uses_local_sgd:
+        found.insert(
+            5,
+            Consumer(
+                name="trainer.py",
+                reader=f"Python, {transformers}",
+                render=lambda: trainer_script.render(bundle, prepare(), installed),
+                verify=lambda path: script_check.verify(path, bundle, trainer_flags),
+            ),
+        )
+    return found
+
+
+def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], None]) -> JsonValue:
+    """Writes the files if asked to, then reads every one of them back.
+
+    Returns:
+        `{"files": […]}`, or `{"failure": {…}}` with file, reader and message.
+    """
+    stage("looking at the installed libraries")
+    installed = look()
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".scratch-") as place:
+        scratch = Path(place)
+        _keep_caches_in(scratch, bundle)
+        answer: list[Preparation] = []
+
+        def prepare() -> Preparation:
+            if not answer:
+                answer.append(look_at_job(bundle, scratch))
+            return answer[0]
+
+        files = consumers(bundle, installed, prepare, scratch)
+        for consumer in files if write else []:
+            stage(f"writing {consumer.name}")
+            try:
+                (directory / consumer.name).write_text(consumer.render(), encoding="utf-8")
+            except Exception as error:  # noqa: BLE001  whatever a library raises is an answer
+                return _failure(consumer, error)
+        verified: list[JsonValue] = []
+        for consumer in files:
+            stage(f"checking {consumer.name}")
+            path = directory / consumer.name
+            try:
+                how = consumer.verify(path)
+            except Exception as error:  # noqa: BLE001  whatever a consumer raises is an answer
+                return _failure(consumer, error)
+            verified.append(
+                {
+                    "name": consumer.name,
+                    "consumer": consumer.reader,
+                    "verified_with": how,
+                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                }
+            )
+    return {"files": verified}
+
+
+def _keep_caches_in(scratch: Path, bundle: Bundle) -> None:
+    """Scripts that are only tried must leave nothing beside the user's data."""
+    import datasets
+
+    from autotune.workload.source import source_of
+
+    if not source_of(bundle.workload).is_hub:
+        datasets.config.HF_DATASETS_CACHE = scratch / "datasets"
+    datasets.disable_caching()
+
+
+def _failure(consumer: Consumer, error: Exception) -> JsonValue:
+    traceback.print_exc()
+    text = str(error).strip() or type(error).__name__
+    return {"failure": {"name": consumer.name, "consumer": consumer.reader, "message": text}}
+
+
+def main() -> None:
+    """Answers the one request on the channel."""
+    channel = Channel(int(sys.argv[1]))
+    request = channel.request
+    assert isinstance(request, dict)
+    bundle = bundle_adapter().validate_json(json.dumps(request["bundle"]))
+    directory = Path(str(request["directory"]))
+    # Scripts must not depend on the place that they are tried from.
+    os.chdir(directory)
+    channel.result(run(bundle, directory, write=bool(request["write"]), stage=channel.stage))
+
+
+if __name__ == "__main__":
+    main()

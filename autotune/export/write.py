@@ -1,0 +1,180 @@
+"""Writes the files of a finished run: into a hidden directory first, into place once verified."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from autotune.errors import ExportError
+from autotune.export import document
+from autotune.export.bundle import Bundle, bundle_adapter
+from autotune.export.child import ask
+
+TIME_LIMIT_S = 900.0
+"""For one cold start, two single optimizer steps and the tokenising of the data before them."""
+
+_CHILD = "autotune.export.verify"
+_LAST = "recommendation.json"
+"""Moved into place after all others: where it is, the set is complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedFile:
+    """A file that has been through its consumer."""
+
+    name: str
+    """Relative to the directory of the export."""
+    consumer: str
+    """Who reads it."""
+    verified_with: str
+    """How it was read back."""
+    sha256: str
+
+
+def write(
+    bundle: Bundle,
+    directory: Path,
+    *,
+    force: bool = False,
+    log: Path | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> tuple[ExportedFile, ...]:
+    """Writes every file of a run, or none.
+
+    The files appear in `directory` one by one, each whole, after all of them were read back
+    through their consumers in a child process. Other files there are left alone.
+
+    Args:
+        bundle: What the files tell.
+        directory: Where they go; made if it is not there.
+        force: Replace files of the same names that hold something else.
+        log: Keeps what the consumers print; None keeps it only where something fails.
+        time_limit_s: For rendering and verification together.
+
+    Raises:
+        ExportError: The directory cannot be written, holds files of another content, or a
+            consumer does not accept its file.
+    """
+    directory = directory.absolute()
+    if not force:
+        _refuse_another_run(bundle, directory)
+    with _staging(directory) as staging:
+        files = _ask(bundle, staging, write=True, log=log, time_limit_s=time_limit_s)
+        if not force:
+            names = [f.name for f in files if _differs(staging / f.name, directory / f.name)]
+            _refuse(directory, names)
+        try:
+            for file in sorted(files, key=lambda file: file.name == _LAST):
+                os.replace(staging / file.name, directory / file.name)
+        except OSError as error:
+            raise _unwritable(directory, error) from error
+    return files
+
+
+def verify(
+    bundle: Bundle,
+    directory: Path,
+    *,
+    log: Path | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> tuple[ExportedFile, ...]:
+    """Reads the files of an earlier export back through their consumers.
+
+    Raises:
+        ExportError: A file is missing, was changed, or is not accepted.
+    """
+    return _ask(bundle, directory.absolute(), write=False, log=log, time_limit_s=time_limit_s)
+
+
+def _ask(
+    bundle: Bundle, directory: Path, *, write: bool, log: Path | None, time_limit_s: float
+) -> tuple[ExportedFile, ...]:
+    request: JsonValue = {
+        "bundle": json.loads(bundle_adapter().dump_json(bundle)),
+        "directory": str(directory),
+        "write": write,
+    }
+    kept = log or Path(tempfile.mkdtemp(prefix="autotune-export-")) / "export.log"
+    environment = {**bundle.environment, **_QUIET}
+    answer = ask(_CHILD, request, environment=environment, log=kept, time_limit_s=time_limit_s)
+    assert isinstance(answer, dict)
+    failure = answer.get("failure")
+    if isinstance(failure, dict):
+        raise ExportError(
+            f"{failure['name']} was not accepted by its consumer ({failure['consumer']}): "
+            f"{failure['message']}",
+            f"The log of the check is {kept}.",
+        )
+    if log is None:
+        shutil.rmtree(kept.parent, ignore_errors=True)
+    files = answer["files"]
+    assert isinstance(files, list)
+    return tuple(ExportedFile(**file) for file in files)  # type: ignore[arg-type]
+
+
+_QUIET = {
+    "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "MPLBACKEND": "Agg",
+}
+"""Variables of the child that change nothing of what is checked."""
+
+
+@contextlib.contextmanager
+def _staging(directory: Path) -> Iterator[Path]:
+    """A hidden directory inside `directory`, gone afterwards."""
+    is_new = not directory.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(dir=directory, prefix=".autotune-"))
+    except OSError as error:
+        raise _unwritable(directory, error) from error
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+        if is_new:
+            # Only where nothing was written: a directory with files in it stays.
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+
+
+def _unwritable(directory: Path, error: OSError) -> ExportError:
+    return ExportError(
+        f"The directory {directory} cannot be written: {error.strerror or error}.",
+        "Choose another place with --out.",
+    )
+
+
+def _refuse_another_run(bundle: Bundle, directory: Path) -> None:
+    """Says so at once where the directory holds the answer of another run."""
+    path = directory / _LAST
+    with contextlib.suppress(OSError):
+        if path.read_text(encoding="utf-8") != document.as_json(bundle.document):
+            _refuse(directory, [_LAST])
+
+
+def _refuse(directory: Path, names: list[str]) -> None:
+    if names:
+        raise ExportError(
+            f"{directory} already holds {', '.join(names)} with another content.",
+            "Choose another place with --out, or replace them with --force.",
+        )
+
+
+def _differs(new: Path, old: Path) -> bool:
+    """Whether something else than the new content stands in the place of a file."""
+    try:
+        return old.read_bytes() != new.read_bytes()
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
