@@ -99,8 +99,11 @@ def _usage_error(error: Exception, invocation: Invocation) -> UsageError:
     elif "Did you mean" in cause:
         cause, _, suggestion = cause.partition("Did you mean")
         remedy = f"Did you mean{suggestion}"
-    elif parameter is not None and isinstance(context, typer.Context):
-        cause += origin(context, parameter.name)
+    elif parameter is not None and parameter.param_type_name == "option":
+        flag = parameter.opts[0] + origin(context, parameter.name)
+        setting = declared_settings(options.ALL).get(parameter.opts[0].removeprefix("--"))
+        needed = {int: "a whole number", float: "a number"}.get(setting.type if setting else str)
+        cause = f"{flag} takes {needed}." if needed else f"{cause} ({flag})"
     return UsageError(cause.strip(), remedy)
 
 

@@ -28,7 +28,7 @@ def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dic
         "cost": {
             "wall_s": view.now_s,
             "trials": sum(t.outcome is not None for t in view.trials),
-            "trial_s": sum(t.wall_s or 0.0 for t in view.trials),
+            "trial_s": sum((t.wall_s or 0.0 for t in view.trials), 0.0),
         },
     }
 

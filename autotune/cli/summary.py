@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from autotune.cli import documents
 from autotune.cli.display import wording
 from autotune.cli.output import one_line
+from autotune.configuration import Configuration
 from autotune.errors import JournalError
 from autotune.export.document import Answer, RecommendationDocument, read
 from autotune.run_directory import RunDirectory
@@ -34,7 +35,10 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
     if document is None:
         return ""
     answer = document.recommendation
-    lines = [f"Run {one_line(view.run)} recommends {answer.configuration}", *_figures(answer)]
+    lines = [
+        f"Run {one_line(view.run)} recommends {spelled_out(answer.configuration)}",
+        *_figures(answer),
+    ]
     lines += _section("Why", answer.reasons)
     lines += _section(
         "Instead",
@@ -51,6 +55,21 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
     lines += files(view)
     lines += _section("Next", next_steps, bullet="")
     return "\n".join(lines)
+
+
+def spelled_out(configuration: Configuration) -> str:
+    """A configuration in whole words, for those who see one for the first time."""
+    steps = configuration.accumulation_steps
+    parts = [
+        f"micro-batch size {configuration.micro_batch_size}",
+        f"{steps} accumulation step{'s' if steps > 1 else ''}",
+        str(configuration.checkpointing),
+    ]
+    if configuration.world_size > 1:
+        parts.append(f"{configuration.world_size} ranks")
+    if configuration.local_sgd_steps > 1:
+        parts.append(f"local SGD every {configuration.local_sgd_steps} steps")
+    return ", ".join(parts)
 
 
 def _read(run: RunDirectory, view: RunView) -> RecommendationDocument | None:

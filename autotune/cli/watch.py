@@ -139,8 +139,10 @@ def _follow(
 
 
 def is_quiet(view: RunView) -> bool:
-    """Whether a trial's speed is being measured on the processor that would have to draw."""
-    return view.progress is not None and view.progress.stage == "speed" and wording.is_on_cpu(view)
+    """Whether speed is being measured on the processor that would have to draw."""
+    measuring = view.progress is not None and view.progress.stage == "speed"
+    confirming = view.running is not None and view.running.purpose == "confirm"
+    return (measuring or confirming) and wording.is_on_cpu(view)
 
 
 class _Stopper:

@@ -170,7 +170,10 @@ def _now(view: RunView) -> str:
     if trial is None:
         return f"now   {view.stage}"
     where = f"  {wording.progress(view.progress)}" if view.progress else ""
-    rests = "  (still while speed is measured)" if wording.is_on_cpu(view) else ""
+    # The last picture before the panel stands still says that it will.
+    stage = view.progress.stage if view.progress else ""
+    is_about_to_rest = stage in ("warm-up", "speed") or trial.purpose == "confirm"
+    rests = "  (this panel rests meanwhile)" if is_about_to_rest and wording.is_on_cpu(view) else ""
     return f"now   #{trial.number}  {trial.configuration}{where}{rests}"
 
 

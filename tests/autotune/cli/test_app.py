@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from autotune.cli import app
+from autotune.cli.app import main
+from autotune.cli.commands import runs as runs_command
+from tests.testing import runs
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_version(capsys: Captured) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"autotune {version('autotune-advisor')}\n"
+
+
+def test_without_a_command_the_help_is_shown(capsys: Captured) -> None:
+    assert main([]) == 0
+    out, err = capsys.readouterr()
+    assert "Usage: autotune" in out
+    assert err == ""
+
+
+@pytest.mark.parametrize("absent", ["script", "estimate", "tui", "--tui"])
+def test_help_names_nothing_that_is_not_there(absent: str, capsys: Captured) -> None:
+    main(["--help"])
+    main(["tune", "--help"])
+    assert absent not in capsys.readouterr().out.split()
+    assert main([absent]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause", "remedy"),
+    [
+        (["tnue"], "No such command 'tnue'", "Did you mean 'tune'?"),
+        (["tune", "--modle", "x"], "There is no option --modle", "--model"),
+        (["tune", "--quite-unlike-any"], "No such option: --quite-unlike-any", "tune --help"),
+        (["tune", "--model"], "--model", "tune --help"),
+        (["tune", "stray"], "stray", "tune --help"),
+        (["show"], "RUN", "show --help"),
+        (["trial", "one", "first"], "NUMBER", "trial --help"),
+        (["tune", "--trials", "many"], "--trials takes a whole number.", "tune --help"),
+        (["tune", "--learning-rate", "low"], "--learning-rate takes a number.", "tune --help"),
+    ],
+)
+def test_what_was_mistyped_is_explained(
+    arguments: list[str], cause: str, remedy: str, capsys: Captured
+) -> None:
+    assert main(arguments) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("Error: ")
+    assert cause in first
+    assert second.startswith("Hint: ")
+    assert remedy in second
+
+
+def test_json_is_one_document_for_errors_too(capsys: Captured) -> None:
+    assert main(["tune", "--demo", "--trials", "x", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["recommendation"] is None
+    assert document["schema"] == 1
+    assert {*document["error"]} == {"cause", "remedy"}
+    assert main(["show", "nothing", "--json"]) == 2
+    assert "recommendation" not in json.loads(capsys.readouterr().out)
+
+
+def test_a_variable_that_is_no_number_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("AUTOTUNE_TRIALS", "many")
+    assert main(["tune", "--demo"]) == 2
+    assert "AUTOTUNE_TRIALS" in capsys.readouterr().err
+
+
+def test_a_broken_settings_file_stops_commands_but_not_their_help(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "autotune.toml").write_text("memory-limt = '6GiB'")
+    assert main(["runs"]) == 2
+    assert "Did you mean 'memory-limit'?" in capsys.readouterr().err
+    assert main(["runs", "--help"]) == 0
+
+
+def test_settings_reach_every_command(tmp_path: Path, capsys: Captured) -> None:
+    runs.write_run(tmp_path / "elsewhere", "one", [])
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.autotune]\nrun-dir = 'elsewhere'\njson = true\n"
+    )
+    assert main(["runs"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [run["run"] for run in document["runs"]] == ["one"]
+
+
+def test_an_internal_error_has_no_traceback_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def fail(*arguments: object) -> int:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(runs_command, "run", fail)
+    assert main(["runs"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("Error: Something went wrong inside autotune: ZeroDivisionError")
+    assert "Traceback" not in err
+    monkeypatch.setenv("AUTOTUNE_DEBUG", "1")
+    assert main(["runs"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_interrupt_outside_of_a_run_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def interrupt(*arguments: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs_command, "run", interrupt)
+    assert main(["runs"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_completion_is_offered(capsys: Captured) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("_AUTOTUNE_COMPLETE", "complete_bash")
+        patch.setenv("COMP_WORDS", "autotune tune --memory")
+        patch.setenv("COMP_CWORD", "2")
+        with pytest.raises(SystemExit):
+            app.main([])
+    assert capsys.readouterr().out.split() == ["--memory-limit"]

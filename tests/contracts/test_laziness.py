@@ -1,0 +1,68 @@
+"""What people type often must start at once: no training library is loaded for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.testing import runs
+
+HEAVY = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "optuna",
+    "datasets",
+    "numpy",
+    "matplotlib",
+    "sqlalchemy",
+)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with one finished run."""
+    root = tmp_path_factory.mktemp("lazy")
+    events = [*runs.searching("one"), *runs.ending("one", root / "out")]
+    runs.write_run(root / "autotune-runs", "one", events)
+    return root
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("--version",),
+        ("tune", "--help"),
+        ("runs",),
+        ("show", "one"),
+        ("show", "one", "--json"),
+        ("show", "missing"),
+        ("tune", "--global-batch-size", "auto"),
+    ],
+    ids=" ".join,
+)
+def test_no_training_library_is_loaded(root: Path, arguments: tuple[str, ...]) -> None:
+    code = (
+        "import json, sys\n"
+        "from autotune.cli.app import main\n"
+        f"main({list(arguments)!r})\n"
+        f"print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]), file=sys.stderr)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, timeout=60
+    )
+    assert json.loads(found.stderr.splitlines()[-1]) == []
+
+
+def test_help_loads_no_codec() -> None:
+    code = (
+        "import sys\nfrom autotune.cli.app import main\nmain(['--help'])\n"
+        "sys.exit('pydantic' in sys.modules and 'typer._pydantic' not in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
+    assert found.returncode == 0
