@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from probes.child import run_module
 from probes.climbing import End
 from probes.machine import Device, Finding, Reading
+from probes.wording import mib
 
 READING = "allocation tried"
 """Name of the reading that says what was tried."""
@@ -85,15 +86,15 @@ def with_attempt(device: Device, tried: Attempt) -> tuple[Device, Reading, list[
         samples=(float(tried.reached_bytes),),
         note=(
             f"allocated and touched on {device.kind}:{device.index} in a child process, of "
-            f"{device.free_bytes // _MIB} MiB said to be free: {what}"
+            f"{mib(device.free_bytes)} said to be free: {what}"
         ),
     )
     if not is_refused:
         return tried_device, reading, []
     finding = Finding(
         cause=(
-            f"{device.kind}:{device.index} says that {device.free_bytes // _MIB} MiB are free, but "
-            f"an allocation of more than {tried.reached_bytes // _MIB} MiB was refused."
+            f"{device.kind}:{device.index} says that {mib(device.free_bytes)} are free, but "
+            f"an allocation of more than {mib(tried.reached_bytes)} was refused."
         ),
         remedy="Look for a limit on the process or the device; the smaller number is used.",
     )

@@ -10,6 +10,7 @@ from probes.memory import HostMemory
 from probes.nvml import NvmlDevice, NvmlView
 from probes.torch_devices import TorchDevice, TorchView
 from probes.visible import Selection, select
+from probes.wording import mib
 
 FROM_NVML = "NVML"
 FROM_HOST = "the host, whose memory the device shares"
@@ -116,8 +117,8 @@ def smallest_decides(devices: Iterable[Device]) -> list[Finding]:
         Finding(
             cause=(
                 f"The devices differ: device {smallest.index} ({smallest.name}) has "
-                f"{_mib(smallest.usable_bytes)} free, device {largest.index} ({largest.name}) has "
-                f"{_mib(largest.usable_bytes)}. Every rank runs the same micro-batch size, so the "
+                f"{mib(smallest.usable_bytes)} free, device {largest.index} ({largest.name}) has "
+                f"{mib(largest.usable_bytes)}. Every rank runs the same micro-batch size, so the "
                 "smallest decides."
             ),
             remedy="Leave it out with CUDA_VISIBLE_DEVICES if the others do better without it.",
@@ -191,7 +192,7 @@ def _neighbours(device: Device) -> list[Finding]:
         return []
     num = len(device.processes)
     who = "another process holds" if num == 1 else f"{num} other processes hold"
-    held = _mib(sum(known)) if known else "memory that the driver does not count"
+    held = mib(sum(known)) if known else "memory that the driver does not count"
     numbers = ", ".join(str(process.process) for process in device.processes)
     busy = f" and keeps it {device.utilization_percent:.0f} % busy" if is_busy else ""
     return [
@@ -239,7 +240,3 @@ def _unused(torch: TorchView, selection: Selection) -> list[Finding]:
     )
     names = ", ".join(device.name for device in usable)
     return [Finding(cause=f"torch does not use the device that is there: {names}.", remedy=remedy)]
-
-
-def _mib(num_bytes: int) -> str:
-    return f"{num_bytes // _MIB:,} MiB".replace(",", " ")

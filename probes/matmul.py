@@ -13,6 +13,7 @@ from types import ModuleType
 from probes.copies import synchronizer
 from probes.machine import PRETENCE_RATIO, Device, Finding, Reading
 from probes.timing import time_call
+from probes.wording import first_line
 
 DTYPES = ("float32", "bfloat16", "float16")
 """torch's names of what training computes in."""
@@ -96,9 +97,8 @@ def missing(dtype: str, error: Exception) -> Finding:
         dtype: torch's name of the dtype.
         error: What torch said.
     """
-    reason = str(error).strip().splitlines()
     return Finding(
-        cause=f"The device does not compute in {dtype}: {reason[0] if reason else error!r}",
+        cause=f"The device does not compute in {dtype}: {first_line(error)}.",
         remedy="Train in another precision on it.",
         lasts=True,
     )

@@ -18,6 +18,7 @@ from probes.copies import host_copies, memory_bandwidth
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
 from probes.present import present
 from probes.torch_devices import TorchView
+from probes.wording import first_line
 
 TIME_LIMIT_S = 60.0
 """Time that a survey may take where the caller does not say."""
@@ -99,8 +100,8 @@ class _Notes:
         return max(0.0, self.deadline_s - time.monotonic())
 
     def begin(self, number: int) -> bool:
-        """Tells that a probe begins; False where the time is over."""
-        if self.remaining_s <= 0:
+        """Tells that a probe begins; False where the time is over. The first is never left out."""
+        if number > 0 and self.remaining_s <= 0:
             self.left_out.append(PROBES[number])
             self.is_whole = False
             return False
@@ -119,11 +120,10 @@ class _Notes:
             yield
         except Exception as error:  # noqa: BLE001 - a probe must never end the survey
             self.is_whole = False
-            said = str(error).strip().splitlines()
-            reason = f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+            reason = f"{type(error).__name__}: {first_line(error)}"
             self.findings.append(
                 Finding(
-                    cause=f"The probe of {what} failed: {reason.rstrip('.')}.",
+                    cause=f"The probe of {what} failed: {reason}.",
                     remedy="The rest of the survey holds; probe again to try once more.",
                 )
             )

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from probes.machine import Finding
+from probes.wording import first_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,14 +57,14 @@ def look(torch: ModuleType) -> TorchView:
             devices = ()
             findings.append(
                 Finding(
-                    cause=f"torch cannot use the accelerator: {_first_line(error)}.",
+                    cause=f"torch cannot use the accelerator: {first_line(error)}.",
                     remedy="Check that the driver fits the installed torch.",
                 )
             )
     for warning in caught:
         # torch only warns when the driver is too old for it, and then goes on without a device.
         if "CUDA" in str(warning.message):
-            cause = f"torch warns: {_first_line(warning.message)}."
+            cause = f"torch warns: {first_line(warning.message)}."
             findings.append(Finding(cause=cause, remedy="Install the torch build for your driver."))
     version = torch.version
     return TorchView(
@@ -113,7 +114,7 @@ def _devices(torch: ModuleType, findings: list[Finding]) -> tuple[TorchDevice, .
         except RuntimeError as error:
             findings.append(
                 Finding(
-                    cause=f"torch cannot use device {kind}:{index}: {_first_line(error)}.",
+                    cause=f"torch cannot use device {kind}:{index}: {first_line(error)}.",
                     remedy="Look for the device in the driver's own tool, then reset it or reboot.",
                 )
             )
@@ -141,8 +142,3 @@ def _properties(torch: ModuleType, kind: str, index: int) -> Any:  # noqa: ANN40
     if not hasattr(backend, "get_device_properties"):
         return None
     return backend.get_device_properties(index)
-
-
-def _first_line(error: object) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__).rstrip(".")

@@ -152,7 +152,7 @@ def test_a_bounded_try_says_so_and_limits_nothing() -> None:
     assert device.allocatable_bytes == 256 * MIB
     assert reading.value == 256 * MIB
     assert reading.note is not None
-    assert "of 4096 MiB said to be free" in reading.note
+    assert "of 4 096 MiB said to be free" in reading.note
     assert "more may be had" in reading.note
     assert findings == []
 
@@ -162,7 +162,7 @@ def test_a_refused_try_limits_the_device_and_is_a_problem() -> None:
     device, _, (finding,) = with_attempt(_device(), tried)
     assert device.usable_bytes == 100 * MIB
     assert finding.is_problem
-    assert "says that 4096 MiB are free" in finding.cause
+    assert "says that 4 096 MiB are free" in finding.cause
     assert "more than 100 MiB was refused" in finding.cause
 
 
