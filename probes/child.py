@@ -20,6 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO
 
+_NOT_STARTED = 127
+"""What a shell answers for a program that it cannot start."""
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from probes.child import serve; serve(sys.argv[2], sys.argv[3:])"
@@ -60,21 +63,29 @@ def run_module(
         arguments: What `main` is given.
         time_limit_s: Time to run.
         on_line: Is told every line as it comes.
+
+    Returns:
+        How it ended; code 127 for a child that could not be started.
     """
     command = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), module, *arguments]
     deadline_s = time.monotonic() + time_limit_s
     lines: list[str] = []
     is_timed_out = False
     with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                encoding="utf-8",
+                start_new_session=True,
+            )
+        except OSError as error:
+            return ChildResult(
+                lines=(), returncode=_NOT_STARTED, is_timed_out=False, last_error=str(error)
+            )
         try:
             for line in _lines(process, deadline_s):
                 if line is None:

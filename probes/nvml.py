@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from probes.machine import DeviceProcess
+from probes.wording import first_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +153,18 @@ def look(binding: ModuleType | None = None) -> NvmlView:
 
 def _ask(binding: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401
     """The answer of an NVML function, or the Fault that it met."""
-    try:
-        call = getattr(binding, function)
-    except AttributeError:
+    call = getattr(binding, function, None)
+    if call is None:
         return FAULTS[_FUNCTION_NOT_FOUND]
     try:
         return call(*arguments)
-    except binding.NVMLError as error:
-        code = getattr(error, "value", _UNKNOWN)
-        unknown = Fault(code=code, cause=f"NVML answers {error}")
-        return FAULTS.get(code, unknown)
+    except Exception as error:  # noqa: BLE001 - bindings also pass on what ctypes raises
+        code = getattr(error, "value", None)
+        if code is None:
+            return Fault(
+                code=_UNKNOWN, cause=f"pynvml raised {type(error).__name__}: {first_line(error)}"
+            )
+        return FAULTS.get(code, Fault(code=code, cause=f"NVML answers {first_line(error)}"))
 
 
 def _known(answer: Any) -> Any:  # noqa: ANN401

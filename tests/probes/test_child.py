@@ -44,6 +44,13 @@ def test_a_killed_child_is_told_from_one_that_ran_out_of_time() -> None:
     assert (hung.is_timed_out, hung.was_killed, hung.lines) == (True, False, ("hang",))
 
 
+def test_a_child_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    result = run_module(CHILD, ["say"], time_limit_s=30)
+    assert result.returncode == 127
+    assert "/nowhere/python" in result.last_error
+
+
 def test_an_exception_of_the_caller_ends_the_child() -> None:
     process: list[int] = []
 

@@ -111,6 +111,21 @@ def test_a_foreign_module_of_that_name_is_a_fault() -> None:
     assert look(ModuleType("pynvml")).fault is FAULTS[13]
 
 
+def test_what_ctypes_raises_is_a_fault_too() -> None:
+    binding = scene_binding({"devices": [CARD]})
+
+    def broken(device: object) -> None:
+        raise OSError("symbol not found\nin the library")
+
+    binding.nvmlDeviceGetMemoryInfo = broken  # type: ignore[attr-defined]
+    (device,) = look(binding).devices
+    assert (device.name, device.total_bytes) == ("A", None)
+    binding.nvmlInit = lambda: broken(None)  # type: ignore[attr-defined]
+    fault = look(binding).fault
+    assert fault is not None
+    assert fault.cause == "pynvml raised OSError: symbol not found"
+
+
 def test_every_fault_reads_as_a_clause() -> None:
     for fault in FAULTS.values():
         assert not fault.cause.endswith(".")
