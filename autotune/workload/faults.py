@@ -30,6 +30,11 @@ def explain(error: Exception, spec: WorkloadSpec, source: Source) -> WorkloadErr
             f"{subject} comes in several configurations: {root_cause(error)}",
             "Choose one with --dataset-config.",
         )
+    if "corresponds to no data" in text:
+        return WorkloadError(
+            f"{subject} has no rows in split {spec.split!r}.",
+            "Give a dataset with training samples.",
+        )
     if "split" in text.lower() and isinstance(error, ValueError):
         return WorkloadError(
             f"{subject} has no split {spec.split!r}: {root_cause(error)}",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
+from autotune.workload import data
 from autotune.workload import model as models
 from autotune.workload.columns import choose
 from autotune.workload.data import column_names, drop_blank, open_dataset
@@ -145,7 +146,15 @@ def _prepare(
             stream = stream.filter(
                 lambda row: row_tokens(row, recipe.length_fields) >= recipe.least_tokens
             )
-        return stream, StreamRows(dataset=stream, length_fields=recipe.length_fields)
+        found = StreamRows(dataset=stream, length_fields=recipe.length_fields)
+        if not found.tokens_max:
+            raise _no_samples(recipe, max_length)
+        notes.append(
+            f"The longest sample of a stream is not known: memory is measured with the longest of "
+            f"the first {data.PEEK_ROWS} rows ({found.tokens_max} tokens); later ones may have up "
+            f"to {max_length} tokens."
+        )
+        return stream, found
     dataset = raw.map(
         recipe.tokenise,
         batched=True,
@@ -158,14 +167,7 @@ def _prepare(
     lengths = column_lengths(dataset, recipe.length_fields)
     keep = [i for i, length in enumerate(lengths) if length >= recipe.least_tokens]
     if not keep:
-        raise WorkloadError(
-            "The data yields no training sample."
-            if not recipe.packing
-            else f"The data is too short for a single block of {max_length} tokens.",
-            "Give more data."
-            if not recipe.packing
-            else "Give more data, or a smaller --max-length.",
-        )
+        raise _no_samples(recipe, max_length)
     if len(keep) < len(lengths):
         notes.append(
             f"{len(lengths) - len(keep)} of {len(lengths)} rows are left out, since they have "
@@ -179,6 +181,18 @@ def _prepare(
             "and are cut there."
         )
     return dataset, MapRows(dataset=dataset, lengths=lengths, seed=spec.seed)
+
+
+def _no_samples(recipe: Recipe, max_length: int) -> WorkloadError:
+    if recipe.packing:
+        return WorkloadError(
+            f"The data is too short for a single block of {max_length} tokens.",
+            "Give more data, or a smaller --max-length.",
+        )
+    return WorkloadError(
+        "The data yields no training sample: every row is blank or too short.",
+        "Give longer texts.",
+    )
 
 
 def _has_batch_norm(model: PreTrainedModel) -> bool:

@@ -53,6 +53,7 @@ def resolve(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> Workl
     )
     for place in (spec.model, spec.model_config):
         _check_config(place)
+    _check_weights(spec.model)
     source_of(spec)
     columns = header_of(spec)
     if columns is not None:
@@ -114,6 +115,9 @@ _ENDINGS = (
 )
 
 
+_WEIGHTS = (".safetensors", ".bin")
+
+
 def _near(path: Path) -> str | None:
     if not path.parent.is_dir():
         return None
@@ -130,6 +134,16 @@ def _check_config(place: str | None) -> None:
         raise WorkloadError(
             f"The directory {path} has no config.json, so that it is not a model of transformers.",
             _nested_config(path) or "Give the directory that `save_pretrained` wrote.",
+        )
+
+
+def _check_weights(model: str | None) -> None:
+    if model is None or not Path(model).is_dir():
+        return
+    if not any(entry.suffix in _WEIGHTS for entry in Path(model).iterdir()):
+        raise WorkloadError(
+            f"The directory {model} has a config.json, but no weights.",
+            "Give --model-config instead of --model to train from random weights.",
         )
 
 

@@ -9,7 +9,7 @@ from itertools import count, islice
 from statistics import median_low
 from typing import TYPE_CHECKING, Protocol
 
-from autotune.workload.data import PEEK_ROWS
+from autotune.workload.data import peek
 from autotune.workload.loaded import Row, repeat_to
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class StreamRows:
 
     @cached_property
     def _peeked(self) -> list[Row]:
-        return list(islice(self.dataset, PEEK_ROWS))
+        return [*peek(self.dataset)]
 
     @cached_property
     def _lengths(self) -> list[int]:
@@ -134,6 +134,8 @@ def column_lengths(dataset: datasets.Dataset, fields: tuple[str, ...]) -> list[i
     """Tokens of every row, read off the offsets of the columns without touching the tokens."""
     import pyarrow.compute
 
+    if not len(dataset):
+        return []
     table = dataset.with_format("arrow")[:]
     totals = pyarrow.compute.list_value_length(table[fields[0]])
     for name in fields[1:]:

@@ -5,6 +5,7 @@ Knows names and paths only, so that the engine, the loader and an exported scrip
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,7 +82,12 @@ def source_of(spec: WorkloadSpec) -> Source:
         return Source(
             kind="load_dataset",
             path=builder,
-            options={**options, "data_files": {name: str(path)}, "split": spec.split},
+            # `datasets` takes every file name as a pattern.
+            options={
+                **options,
+                "data_files": {name: glob.escape(str(path))},
+                "split": spec.split,
+            },
         )
     if (path / "dataset_dict.json").is_file():
         return Source(kind="load_from_disk", path=str(path), split=spec.split)
