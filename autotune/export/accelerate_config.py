@@ -43,7 +43,8 @@ def distributed_type(device_type: str, world_size: int) -> str:
 def as_yaml(bundle: Bundle, comments: tuple[str, ...]) -> str:
     """The file, below comments that say where it comes from."""
     head = "".join(f"# {comment}\n" for comment in comments)
-    return head + yaml.safe_dump(settings(bundle), sort_keys=False)
+    text: str = yaml.safe_dump(settings(bundle), sort_keys=False)
+    return head + text
 
 
 def verify(path: Path, bundle: Bundle) -> str:

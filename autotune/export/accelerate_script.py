@@ -9,9 +9,10 @@ from autotune.export import launch
 from autotune.export.accelerate_config import PRECISION
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, checkpointing_options
-from autotune.export.job_code import JobCode, job_code
+from autotune.export.job_code import JobCode
 from autotune.export.preparation import Preparation
 from autotune.export.python_source import call, keywords, literal
+from autotune.export.task_code import render_job
 from autotune.export.trainer_script import STREAM_STEPS, assemble, title
 
 NAME = "accelerator.py"
@@ -38,7 +39,7 @@ _OPTIMIZERS: Mapping[str, tuple[str, str, Mapping[str, object]]] = {
 
 def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> str:
     """The whole script."""
-    code = job_code(bundle, preparation)
+    code = render_job(bundle, preparation)
     code.imports.add("argparse")
     code.imports.add("torch.utils.data", "DataLoader")
     code.imports.add("accelerate", "Accelerator")
@@ -50,7 +51,7 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
         _accelerator(bundle),
         *code.data,
         "\n".join(["    set_seed(SEED)", *code.model, *_model_settings(bundle, installed)]),
-        _loader(bundle),
+        f"{code.collator}\n{_loader(bundle)}",
         _optimizer(code, bundle, installed),
         _schedule(code, bundle),
         _loop(code, bundle),

@@ -1,4 +1,4 @@
-"""Python that prepares data, tokenizer, model and collator: the same in both scripts.
+"""Python that prepares data, tokenizer, model and collator for any task: the same in both scripts.
 
 It says in the plain words of the guides what the loader of the workload does, so that a script
 trains on the same rows, cut and padded alike, from the same weights.
@@ -6,14 +6,12 @@ trains on the same rows, cut and padded alike, from the same weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.errors import ExportError
-from autotune.export.bundle import Bundle
 from autotune.export.preparation import Preparation
 from autotune.export.python_source import Imports, call, keywords, literal
+from autotune.workload.columns import TASK_ROLES
 from autotune.workload.source import Source, source_of
 from autotune.workload.spec import WorkloadSpec
 
@@ -29,48 +27,40 @@ class JobCode:
     functions: list[str] = field(default_factory=list)
     """Definitions at the level of the module."""
     data: list[str] = field(default_factory=list)
-    """Paragraphs of `main` that end with `dataset`, `tokenizer` and `data_collator`."""
+    """Paragraphs of `main` that end with `dataset` and `tokenizer`."""
     model: list[str] = field(default_factory=list)
-    """Paragraphs of `main` that end with `model`; the seed is set before them."""
+    """Statements of `main` that end with `model`; the seed is set before them."""
+    collator: str = ""
+    """The statement of `main` that ends with `data_collator`; it may ask the model."""
 
     def call(self, head: str, arguments: list[str], tail: str = ")") -> str:
         """A call at the level of `main`."""
         return call(head, arguments, tail=tail, indent=INDENT)
 
 
-def job_code(bundle: Bundle, preparation: Preparation) -> JobCode:
-    """Everything before the training loop.
-
-    Raises:
-        ExportError: There is no recipe for the task.
-    """
-    code = JobCode()
-    _constants(code, bundle.workload)
-    _dataset(code, bundle.workload, preparation)
-    _tokenizer(code, bundle.workload, preparation)
-    task = TASKS.get(bundle.workload.task)
-    if task is None:
-        raise ExportError(f"There is no script for the task {bundle.workload.task}.")
-    task(code, bundle.workload, preparation)
-    _lora(code, bundle.workload)
-    return code
-
-
-def _constants(code: JobCode, spec: WorkloadSpec) -> None:
+def constants(code: JobCode, spec: WorkloadSpec) -> None:
+    """Where everything is, at the top of the script where a reader would change it."""
     source = source_of(spec)
     name = "MODEL" if spec.model is not None else "MODEL_CONFIG"
-    code.constants.append(f"{name} = {literal(spec.model or spec.model_config)}")
-    if spec.tokenizer is not None and spec.tokenizer != (spec.model or spec.model_config):
-        code.constants.append(f"TOKENIZER = {literal(spec.tokenizer)}")
+    place = spec.model or spec.model_config
+    code.constants.append(f"{name} = {literal(place)}")
+    if _tokenizer_place(spec) != place:
+        code.constants.append(f"TOKENIZER = {literal(_tokenizer_place(spec))}")
     code.constants.append(f"DATASET = {literal(_dataset_place(source, spec))}")
     code.constants.append(f"MAX_LENGTH = {spec.max_length}")
+
+
+def _tokenizer_place(spec: WorkloadSpec) -> str:
+    place = spec.tokenizer or spec.model or spec.model_config or ""
+    return str(Path(place).parent) if Path(place).is_file() else place
 
 
 def _dataset_place(source: Source, spec: WorkloadSpec) -> str:
     return source.path if source.kind == "load_from_disk" else str(spec.dataset)
 
 
-def _dataset(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
+def dataset(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
+    """Reads the rows, and leaves out those in which something is missing."""
     source = source_of(spec)
     code.imports.add("datasets", source.kind)
     if source.kind == "load_from_disk":
@@ -94,8 +84,10 @@ def _dataset(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> Non
         lines = [code.call("dataset = load_dataset(", arguments)]
     if preparation.drops_blank_rows:
         code.functions.append(_IS_FILLED)
-        columns = [name for name in _columns_read(spec) if name is not None]
-        conditions = " and ".join(f"is_filled(row[{literal(name)}])" for name in columns)
+        columns = [getattr(spec.columns, role.field) for role in TASK_ROLES[spec.task]]
+        conditions = " and ".join(
+            f"is_filled(row[{literal(name)}])" for name in columns if name is not None
+        )
         lines.append(code.call("dataset = dataset.filter(", [f"lambda row: {conditions}"]))
     code.data.append("\n".join(lines))
 
@@ -106,60 +98,57 @@ def is_filled(value):
     return value is not None and value != [] and str(value).strip() != ""'''
 
 
-def _columns_read(spec: WorkloadSpec) -> tuple[str | None, ...]:
-    columns = spec.columns
-    return {
-        "causal-lm": (columns.text,),
-        "masked-lm": (columns.text,),
-        "sequence-classification": (columns.text, columns.text_pair, columns.label),
-        "token-classification": (columns.tokens, columns.label),
-        "question-answering": (columns.question, columns.context, columns.answers),
-        "seq2seq-lm": (columns.source, columns.target),
-    }[spec.task]
-
-
-def _tokenizer(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
+def tokenizer(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
+    """Loads the tokenizer and sets what it lacks."""
     code.imports.add("transformers", "AutoTokenizer")
-    place = spec.tokenizer
-    if place is None or place == (spec.model or spec.model_config):
-        name = "MODEL" if spec.model is not None else "MODEL_CONFIG"
-        place_code = name if _is_directory_or_hub(spec) else f"os.path.dirname({name})"
-        if place_code != name:
-            code.imports.add("os")
-    else:
-        place_code = "TOKENIZER"
-    arguments = [place_code]
+    is_apart = _tokenizer_place(spec) != (spec.model or spec.model_config)
+    beside = "MODEL" if spec.model is not None else "MODEL_CONFIG"
+    arguments = ["TOKENIZER" if is_apart else beside]
+    if preparation.adds_prefix_space:
+        arguments.append("add_prefix_space=True")
     if spec.trust_remote_code:
         arguments.append("trust_remote_code=True")
     lines = [code.call("tokenizer = AutoTokenizer.from_pretrained(", arguments)]
     if preparation.pad_token is not None:
         lines.append(f"    tokenizer.pad_token = {preparation.pad_token}")
+    if preparation.model_input_names is not None:
+        names = literal(list(preparation.model_input_names))
+        lines.append("    # The model takes no more than these.")
+        lines.append(f"    tokenizer.model_input_names = {names}")
     code.data.append("\n".join(lines))
 
 
-def _is_directory_or_hub(spec: WorkloadSpec) -> bool:
-    return not Path(spec.model or spec.model_config or "").is_file()
-
-
-def _map(code: JobCode, preparation: Preparation, *more: str) -> str:
+def map_samples(
+    code: JobCode, preparation: Preparation, length: str = 'len(row["input_ids"])'
+) -> None:
+    """Turns the raw rows into samples, and leaves out those that are too short."""
     names = preparation.column_names
     columns = "dataset.column_names" if names is None else literal(list(names))
     mapping = code.call(
         "dataset = dataset.map(", ["tokenize", "batched=True", f"remove_columns={columns}"]
     )
-    return "\n".join([mapping, *more])
+    if preparation.least_tokens is not None:
+        condition = f"lambda row: {length} >= {preparation.least_tokens}"
+        mapping += "\n" + code.call("dataset = dataset.filter(", [condition])
+    code.data.append(mapping)
 
 
-def _collator(code: JobCode, preparation: Preparation, name: str, *arguments: str) -> None:
+def collator(code: JobCode, preparation: Preparation, name: str, *arguments: str) -> None:
+    """Pads with a collator of transformers, where there is a token to pad with."""
     if preparation.can_pad:
         code.imports.add("transformers", name)
-        code.data.append(code.call(f"data_collator = {name}(", ["tokenizer", *arguments]))
+        code.collator = code.call(f"data_collator = {name}(", ["tokenizer", *arguments])
     else:
-        code.imports.add("transformers", "default_data_collator")
-        code.data.append("    data_collator = default_data_collator")
+        stack(code)
 
 
-def _model(
+def stack(code: JobCode) -> None:
+    """Rows of equal length, or single rows, need no padding."""
+    code.imports.add("transformers", "default_data_collator")
+    code.collator = "    data_collator = default_data_collator"
+
+
+def model(
     code: JobCode,
     spec: WorkloadSpec,
     preparation: Preparation,
@@ -191,18 +180,21 @@ def _model(
     code.model.append("\n".join(lines))
 
 
-def _lora(code: JobCode, spec: WorkloadSpec) -> None:
-    lora = spec.lora
-    if lora is None:
+def lora(code: JobCode, spec: WorkloadSpec) -> None:
+    """Puts adapters into the model, where they are asked for."""
+    chosen = spec.lora
+    if chosen is None:
         return
     code.imports.add("peft", "LoraConfig", "get_peft_model")
-    options: dict[str, object] = {"task_type": PEFT_TASKS[spec.task], "r": lora.rank}
-    if lora.alpha is not None:
-        options["lora_alpha"] = lora.alpha
-    if lora.dropout:
-        options["lora_dropout"] = lora.dropout
-    if lora.target_modules is not None:
-        options["target_modules"] = list(lora.target_modules)
+    options: dict[str, object] = {"r": chosen.rank}
+    if spec.task in PEFT_TASKS:
+        options = {"task_type": PEFT_TASKS[spec.task], **options}
+    if chosen.alpha is not None:
+        options["lora_alpha"] = chosen.alpha
+    if chosen.dropout:
+        options["lora_dropout"] = chosen.dropout
+    if chosen.target_modules is not None:
+        options["target_modules"] = list(chosen.target_modules)
     code.model.append(
         "\n".join(
             [
@@ -221,93 +213,3 @@ PEFT_TASKS = {
     "seq2seq-lm": "SEQ_2_SEQ_LM",
 }
 """Our task → peft's TaskType."""
-
-
-def _sequence_classification(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
-    columns = spec.columns
-    texts = [f"examples[{literal(n)}]" for n in (columns.text, columns.text_pair) if n is not None]
-    label = literal(columns.label)
-    _classes(code, spec, preparation, label, f"dataset[{label}]")
-    tokenized = call(
-        "encoded = tokenizer(", [*texts, "truncation=True", "max_length=MAX_LENGTH"], indent=8
-    )
-    labels = (
-        f"examples[{label}]"
-        if preparation.has_class_names
-        else f"[label2id[str(label)] for label in examples[{label}]]"
-    )
-    code.data.append(
-        f"    def tokenize(examples):\n{tokenized}\n"
-        f'        encoded["labels"] = {labels}\n'
-        "        return encoded"
-    )
-    code.data.append(_map(code, preparation))
-    _collator(code, preparation, "DataCollatorWithPadding")
-    config = ["id2label=id2label", "label2id=label2id"]
-    if preparation.has_other_problem_type:
-        config.append('problem_type="single_label_classification"')
-    _model(code, spec, preparation, "AutoModelForSequenceClassification", config)
-
-
-def _classes(
-    code: JobCode, spec: WorkloadSpec, preparation: Preparation, label: str, values: str
-) -> None:
-    """Names and numbers of the classes, as `id2label` and `label2id`."""
-    if preparation.has_class_names:
-        classes = f"dataset.features[{label}].names"
-    elif spec.streaming:
-        classes = f"sorted({{row[{label}] for row in dataset.take(1000)}})"
-    else:
-        classes = f"sorted(set({values}))"
-    code.data.append(
-        f"    classes = {classes}\n"
-        "    id2label = {i: str(label) for i, label in enumerate(classes)}\n"
-        "    label2id = {label: i for i, label in id2label.items()}"
-    )
-
-
-def _causal_lm(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
-    text = f"examples[{literal(spec.columns.text)}]"
-    if spec.packing:
-        code.data.append(_packing(text, preparation, labels=True))
-        code.data.append(_map(code, preparation))
-        code.imports.add("transformers", "default_data_collator")
-        code.data.append("    data_collator = default_data_collator")
-    else:
-        inner = call(
-            "return tokenizer(", [text, "truncation=True", "max_length=MAX_LENGTH"], indent=8
-        )
-        code.data.append(f"    def tokenize(examples):\n{inner}")
-        short = []
-        if preparation.drops_short_rows:
-            short = [
-                "    # A single token has no next one to learn.",
-                '    dataset = dataset.filter(lambda row: len(row["input_ids"]) > 1)',
-            ]
-        code.data.append(_map(code, preparation, *short))
-        _collator(code, preparation, "DataCollatorForLanguageModeling", "mlm=False")
-    _model(code, spec, preparation, "AutoModelForCausalLM")
-
-
-def _packing(text: str, preparation: Preparation, *, labels: bool) -> str:
-    """Joins the texts of a batch and cuts them into blocks of MAX_LENGTH tokens."""
-    end = " + [tokenizer.eos_token_id]" if preparation.appends_end_token else ""
-    lines = [
-        "    def tokenize(examples):",
-        f'        texts = tokenizer({text}, verbose=False)["input_ids"]',
-        f"        joined = [token for ids in texts for token in ids{end}]",
-        "        ends = range(MAX_LENGTH, len(joined) + 1, MAX_LENGTH)",
-        "        blocks = [joined[end - MAX_LENGTH : end] for end in ends]",
-        "        return {",
-        '            "input_ids": blocks,',
-        '            "attention_mask": [[1] * MAX_LENGTH for _ in blocks],',
-    ]
-    if labels:
-        lines.append('            "labels": blocks,')
-    return "\n".join([*lines, "        }"])
-
-
-TASKS: dict[str, Callable[[JobCode, WorkloadSpec, Preparation], None]] = {
-    "causal-lm": _causal_lm,
-    "sequence-classification": _sequence_classification,
-}

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 
 from autotune.export.bundle import Bundle
-from autotune.export.document import RecommendationDocument, read
+from autotune.export.document import Answer, read
 from autotune.outcome import OutOfMemory
 from autotune.view import TrialView
 
@@ -57,7 +57,7 @@ def draw(bundle: Bundle) -> str:
                     clip_on=False,
                     gid=f"trial-{trial.number}",
                 )
-        _mark(axes, answer, bundle)
+        _mark(axes, answer)
         axes.axvline(limit, color=GREY, linestyle="--", linewidth=1)
         axes.text(limit, 0.99, " limit", transform=axes.get_xaxis_transform(), va="top", color=GREY)
         axes.set_ylim(bottom=0)
@@ -65,7 +65,7 @@ def draw(bundle: Bundle) -> str:
         axes.set_xlabel("peak memory of the training process, GiB")
         axes.set_ylabel("samples per second")
         axes.set_title(f"{bundle.run}: speed against memory", loc="left", fontsize=10)
-        _legend(axes)
+        _legend(axes, bundle)
         axes.spines[["top", "right"]].set_visible(False)
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
@@ -73,36 +73,44 @@ def draw(bundle: Bundle) -> str:
     return buffer.getvalue()
 
 
-def _mark(axes: mpl.axes.Axes, answer: object, bundle: Bundle) -> None:
+def _mark(axes: mpl.axes.Axes, answer: Answer) -> None:
     """Marks recommendation and baseline with the readings that were confirmed."""
-    document: RecommendationDocument = read(bundle.document)
-    best, baseline = document.recommendation, document.recommendation.baseline
-    marks = [(best.configuration, best.measured, "*", 15, "recommended")]
-    if baseline.measured is not None and baseline.configuration != best.configuration:
+    marks = [(answer.configuration, answer.measured, "*", 15, "recommended")]
+    baseline = answer.baseline
+    if baseline.measured is not None and baseline.configuration != answer.configuration:
         marks.append((baseline.configuration, baseline.measured, "s", 8, "baseline"))
     for configuration, measured, marker, size, name in marks:
         x, y = measured.memory.total_bytes / GIB, measured.samples_per_s
         axes.plot(
             x, y, marker=marker, markersize=size, color=ORANGE, linestyle="", label=name, gid=name
         )
+        # Below the mark there is always room: the axis begins at nothing.
         axes.annotate(
-            f"{name}\n{configuration}", (x, y), textcoords="offset points", xytext=(9, -4)
+            f"{name}\n{configuration}",
+            (x, y),
+            textcoords="offset points",
+            xytext=(0, -10),
+            ha="center",
+            va="top",
         )
 
 
-def _legend(axes: mpl.axes.Axes) -> None:
+def _legend(axes: mpl.axes.Axes, bundle: Bundle) -> None:
     from matplotlib.lines import Line2D
 
+    kinds = [("o", BLUE, "measured"), ("*", ORANGE, "recommended")]
+    if bundle.baseline != bundle.configuration:
+        kinds.append(("s", ORANGE, "baseline"))
+    if any(isinstance(trial.outcome, OutOfMemory) for trial in searched(bundle)):
+        kinds.append(("^", RED, "out of memory, no speed"))
     axes.legend(
         handles=[
-            Line2D([], [], marker="o", color=BLUE, linestyle="", label="measured"),
-            Line2D(
-                [], [], marker="*", markersize=10, color=ORANGE, linestyle="", label="recommended"
-            ),
-            Line2D([], [], marker="s", color=ORANGE, linestyle="", label="baseline"),
-            Line2D([], [], marker="^", color=RED, linestyle="", label="out of memory (no speed)"),
+            Line2D([], [], marker=marker, color=color, linestyle="", label=label)
+            for marker, color, label in kinds
         ],
-        loc="lower right",
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.12),
+        ncols=len(kinds),
         frameon=False,
     )
 

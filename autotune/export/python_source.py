@@ -94,4 +94,4 @@ def _import_order(name: str) -> tuple[int, str]:
     """Constants first, then classes, then the rest, as import sorters do."""
     if name.isupper() and len(name) > 1:
         return (0, name)
-    return (1 if name[:1].isupper() else 2, name)
+    return (1 if name[:1].isupper() else 2, name.lower())

@@ -81,7 +81,8 @@ def as_json(fields: Fields) -> str:
 def as_yaml(fields: Fields, comments: tuple[str, ...]) -> str:
     """`training_arguments.yaml`: the fields below comments that say where they come from."""
     head = "".join(f"# {comment}\n" for comment in comments)
-    return head + yaml.safe_dump(fields, sort_keys=False)
+    text: str = yaml.safe_dump(fields, sort_keys=False)
+    return head + text
 
 
 def as_flags(fields: Fields) -> list[str]:

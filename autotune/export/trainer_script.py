@@ -5,10 +5,11 @@ from __future__ import annotations
 from autotune.export import launch
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed
-from autotune.export.job_code import JobCode, job_code
+from autotune.export.job_code import JobCode
 from autotune.export.preparation import Preparation
 from autotune.export.python_source import call, keywords
 from autotune.export.settings import all_fields
+from autotune.export.task_code import render_job
 
 NAME = "trainer.py"
 STREAM_STEPS = 1000
@@ -17,7 +18,7 @@ STREAM_STEPS = 1000
 
 def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> str:
     """The whole script."""
-    code = job_code(bundle, preparation)
+    code = render_job(bundle, preparation)
     code.imports.add("transformers", "HfArgumentParser", "Trainer", "TrainingArguments", "set_seed")
     fields: dict[str, object] = {
         "output_dir": "trainer-output",
@@ -32,6 +33,7 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
         "    (args,) = parser.parse_args_into_dataclasses()",
         *code.data,
         "\n".join(["    set_seed(args.seed)", *code.model]),
+        code.collator,
         _trainer(bundle),
         "    trainer.train()\n    trainer.save_model()",
     ]

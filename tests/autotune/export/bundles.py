@@ -7,10 +7,15 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from autotune.configuration import Checkpointing, Configuration, default_baseline
+from autotune.configuration import (
+    NO_CHECKPOINTING,
+    Checkpointing,
+    Configuration,
+    default_baseline,
+)
 from autotune.events import Document
 from autotune.export.bundle import Bundle
-from autotune.outcome import Measured, MemoryUse, OutOfMemory, Outcome, Speed
+from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory, Speed
 from autotune.view import TrialView
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import LoadedWorkload
@@ -144,7 +149,7 @@ def bundle(
     micro_batch_size: int = 4,
     accumulation_steps: int = 2,
     world_size: int = 1,
-    checkpointing: Checkpointing = Checkpointing(),
+    checkpointing: Checkpointing = NO_CHECKPOINTING,
     local_sgd_steps: int = 1,
     **changes: object,
 ) -> Bundle:
@@ -164,7 +169,9 @@ def bundle(
         trial(
             2,
             large,
-            OutOfMemory(where="host", cause="over the limit | 4 GiB", needed_at_least_bytes=5 * GIB),
+            OutOfMemory(
+                where="host", cause="over the limit | 4 GiB", needed_at_least_bytes=5 * GIB
+            ),
         ),
     )
     made = Bundle(

@@ -1,0 +1,82 @@
+"""Runs an exported script again, unchanged and in a fresh process, and times its steps."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue, TypeAdapter
+
+from autotune.errors import ExportError
+from autotune.export.child import ask
+from autotune.request import Driver
+
+_CHILD = "autotune.export.measure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptTiming:
+    """What was seen of a script from outside."""
+
+    step_times_s: tuple[float, ...]
+    """Wall time of each optimizer step, data loading included; the first is a warm-up, counted
+    from its first forward pass."""
+    step_rows: tuple[int, ...]
+    """Samples that each step trained on, on this rank."""
+    losses: tuple[float, ...]
+    """Loss of each step."""
+    log: Path
+    """What the script printed."""
+    extra: dict[str, JsonValue]
+    """What the hook found; empty without one."""
+
+
+def measure_script(
+    script: Path,
+    *,
+    num_steps: int,
+    environment: Mapping[str, str],
+    driver: Driver,
+    time_limit_s: float,
+    log: Path | None = None,
+    hook: str | None = None,
+) -> ScriptTiming:
+    """Runs a script for some optimizer steps and returns what each took.
+
+    Model and checkpoints go to a temporary directory that is gone afterwards.
+
+    Args:
+        script: `trainer.py` or `accelerator.py`, wherever it stands.
+        num_steps: Optimizer steps, warm-up included.
+        environment: Variables on top of this process's own: those of the launch command.
+        driver: Whose loop the script is, which decides its flags.
+        time_limit_s: After this the process is ended.
+        log: Takes what the script prints; None is a new temporary file.
+        hook: `module:function` of a context manager that is entered in the child before the
+            script runs; a dictionary that it yields comes back as `extra`.
+
+    Raises:
+        ExportError: The script is not there, failed, or did not end in time.
+    """
+    if not script.is_file():
+        raise ExportError(f"There is no {script}.", "Export the run again: autotune export RUN.")
+    kept = log or Path(tempfile.mkdtemp(prefix="autotune-script-")) / f"{script.stem}.log"
+    with tempfile.TemporaryDirectory(prefix="autotune-script-") as output:
+        request: JsonValue = {
+            "script": str(script.absolute()),
+            "num_steps": num_steps,
+            "driver": driver,
+            "output": output,
+            "hook": hook,
+        }
+        answer = ask(_CHILD, request, environment=environment, log=kept, time_limit_s=time_limit_s)
+    assert isinstance(answer, dict)
+    if "failure" in answer:
+        raise ExportError(f"{script.name} failed: {answer['failure']}", f"Its log is {kept}.")
+    return _timing().validate_python({**answer, "log": kept})
+
+
+def _timing() -> TypeAdapter[ScriptTiming]:
+    return TypeAdapter(ScriptTiming)
