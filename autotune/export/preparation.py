@@ -126,8 +126,8 @@ def _model_without_weights(
 
 
 def _appends_end_token(tokenizer: PreTrainedTokenizerBase) -> bool:
-    ids = tokenizer("text")["input_ids"]
-    closes = bool(ids) and ids[-1] in set(tokenizer.all_special_ids)
+    bare = tokenizer("a", add_special_tokens=False)["input_ids"]
+    closes = tokenizer("a")["input_ids"][-1:] != bare[-1:]
     return tokenizer.eos_token_id is not None and not closes
 
 
