@@ -82,14 +82,18 @@ class Configuration:
         """Reads what `to_json` wrote.
 
         Raises:
-            ValueError: The stated global batch size is not the product of its factors.
+            ValueError: A field is missing or not one of ours, or the stated global batch size is
+                not the product of its factors.
         """
         fields = dict(document)
         stated = fields.pop("global_batch_size", None)
         checkpointing = fields.pop("checkpointing", {})
         if not isinstance(checkpointing, Mapping):
             raise ValueError("checkpointing must be an object.")
-        configuration = cls(checkpointing=Checkpointing(**checkpointing), **fields)  # type: ignore[arg-type]
+        try:
+            configuration = cls(checkpointing=Checkpointing(**checkpointing), **fields)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise ValueError(f"This is no configuration: {document}.") from error
         if stated is not None and stated != configuration.global_batch_size:
             raise ValueError(
                 f"global_batch_size {stated} is not {configuration.micro_batch_size} × "

@@ -99,7 +99,7 @@ def _usage_error(error: Exception, invocation: Invocation) -> UsageError:
     elif "Did you mean" in cause:
         cause, _, suggestion = cause.partition("Did you mean")
         remedy = f"Did you mean{suggestion}"
-    elif parameter is not None and parameter.param_type_name == "option":
+    elif parameter is not None and context is not None and parameter.param_type_name == "option":
         flag = parameter.opts[0] + origin(context, parameter.name)
         setting = declared_settings(options.ALL).get(parameter.opts[0].removeprefix("--"))
         needed = {int: "a whole number", float: "a number"}.get(setting.type if setting else str)
@@ -140,7 +140,9 @@ def root(
         values = settings.load(path, declared_settings(options.ALL)).values
         by_parameter = {name.replace("-", "_"): value for name, value in values.items()}
         invocation.settings_file = path
-        context.default_map = {command.name: by_parameter for command in app.registered_commands}
+        context.default_map = {
+            str(command.name): by_parameter for command in app.registered_commands
+        }
 
 
 @app.command("tune")

@@ -5,13 +5,32 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 
-from autotune import lease
-from autotune.errors import AutotuneError
+from autotune import journal, lease
+from autotune.errors import AutotuneError, JournalError
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, TrialView
+from autotune.view import RunView, TrialView, fold
 
 SCHEMA = 1
+
+
+def view_of(run: RunDirectory) -> RunView:
+    """What the journal of a run tells.
+
+    Raises:
+        JournalError: It cannot be read, or tells of something that cannot be.
+    """
+    try:
+        return fold(journal.read(run.journal))
+    except OSError as error:
+        raise JournalError(
+            f"{run.journal} cannot be read: {error.strerror}.", "Look at its owner and its rights."
+        ) from error
+    except ValueError as error:
+        raise JournalError(
+            f"{run.journal} holds an event that makes no sense: {error}",
+            "Delete that line to see the rest, or start a new run.",
+        ) from error
 
 
 def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from tests.testing import fake_engine
@@ -10,9 +11,11 @@ from tests.testing import fake_engine
 def main() -> int:
     """Runs one command."""
     from autotune import tuning
-    from autotune.cli import app
+    from autotune.cli import app, watch
 
     tuning.start_engine = fake_engine.start_engine
+    watch.GRACE_S = float(os.environ.get("AUTOTUNE_TEST_GRACE_S", watch.GRACE_S))
+    watch.LAST_GRACE_S = float(os.environ.get("AUTOTUNE_TEST_LAST_GRACE_S", watch.LAST_GRACE_S))
     return app.main()
 
 

@@ -92,7 +92,7 @@ def _trials_until_stopped(run: RunDirectory, journal: Journal, story: str) -> in
             TrialStarted(number=number, purpose=purpose, configuration=document, why="it is next")  # type: ignore[arg-type]
         )
         outcome: Outcome = runs.measured(10.0 + number)
-        for step in range(15):
+        for step in range(8):
             journal.append(
                 TrialProgressed(number=number, stage="memory", step=step, samples_per_s=10.0)
             )

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import typer
 
-from autotune import journal
 from autotune.cli import documents, options, output, summary
 from autotune.configuration import Configuration
 from autotune.errors import ExitCode, JournalError
 from autotune.run_directory import RunDirectory, list_runs
 from autotune.units import format_change
-from autotune.view import fold
 
 
 def run(context: typer.Context, chosen: options.ListRuns) -> int:
@@ -33,13 +31,13 @@ def run(context: typer.Context, chosen: options.ListRuns) -> int:
 def _overview(directory: RunDirectory) -> dict[str, object]:
     """One run; one that cannot be read says so and hides no other."""
     try:
-        return documents.overview(directory, fold(journal.read(directory.journal)))
-    except (JournalError, OSError) as error:
+        return documents.overview(directory, documents.view_of(directory))
+    except JournalError as error:
         return {
             "run": directory.name,
             "path": str(directory.path),
             "state": "damaged",
-            "cause": error.cause if isinstance(error, JournalError) else str(error),
+            "cause": error.cause,
         }
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import typer
 
-from autotune import journal, lease
+from autotune import lease
 from autotune.cli import documents, options, output, summary
 from autotune.cli.display.base import choose
 from autotune.cli.job import Reader
 from autotune.cli.watch import Signals, from_outside
 from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory, find
-from autotune.view import RunView, fold
+from autotune.view import RunView
 
 _LEASE_INTERVAL_S = 1.0
 
@@ -24,7 +24,7 @@ def run(context: typer.Context, chosen: options.Show) -> int:
     """Runs the command."""
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
     display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
-    view = fold(journal.read(directory.journal))
+    view = documents.view_of(directory)
     stopped_by = None
     if chosen.follow and documents.state(directory, view) == "running":
         with Signals() as signals:

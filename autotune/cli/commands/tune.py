@@ -9,14 +9,13 @@ from pathlib import Path
 
 import typer
 
-from autotune import journal
 from autotune.cli import documents, options, output, summary
 from autotune.cli.display.base import choose
 from autotune.cli.job import Reader, build_request
 from autotune.cli.watch import Signals, until_it_ends
 from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, fold
+from autotune.view import RunView
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""
@@ -39,7 +38,7 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
             fresh=chosen.fresh,
             resume=chosen.resume,
         )
-        before = fold(journal.read(directory.journal))
+        before = documents.view_of(directory)
         engine = tuning.start_engine(directory)
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
@@ -143,12 +142,12 @@ def _detach(
     deadline_s = time.monotonic() + DETACH_PATIENCE_S
     view = before
     while time.monotonic() < deadline_s and engine.poll() is None:
-        view = fold(journal.read(directory.journal))
+        view = documents.view_of(directory)
         if view.next_seq > before.next_seq:
             break
         time.sleep(0.1)
     if engine.poll() is not None:
-        view = fold(journal.read(directory.journal))
+        view = documents.view_of(directory)
         return _finish(directory, view, engine, Signals(), chosen)
     follow = summary.command("autotune", "show", directory.name, "--follow", *_run_dir(chosen))
     if chosen.json:

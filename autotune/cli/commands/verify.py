@@ -1,0 +1,96 @@
+"""`autotune verify`: do the exported files still hold, and does training still run as promised?"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from autotune.cli import documents, options, output
+from autotune.errors import ExitCode
+from autotune.export import document
+from autotune.outcome import Interval, Speed
+from autotune.run_directory import RunDirectory, find
+from autotune.units import format_change, format_rate
+
+NUM_STEPS = 20
+_NUM_WARMUP_STEPS = 2
+_START_S = 600.0
+"""Time for the script to start and to prepare its data."""
+
+
+def run(context: typer.Context, chosen: options.Verify) -> int:
+    """Runs the command."""
+    from autotune import tuning
+    from autotune.export import write
+    from autotune.export.rerun import measure_script
+    from autotune.search.statistics import samples_per_s_interval
+
+    directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
+    bundle = tuning.bundle_of(directory)
+    promised = document.read(bundle.document).recommendation.measured
+    place = _exported_to(directory)
+    output.talk(f"Reading the files in {place} back through their consumers …")
+    files = write.verify(bundle, place)
+    name = "trainer.py" if bundle.driver == "trainer" else "accelerator.py"
+    output.talk(f"Training {NUM_STEPS} steps with {name} …")
+    timing = measure_script(
+        place / name,
+        num_steps=NUM_STEPS,
+        environment=bundle.launch_environment,
+        driver=bundle.driver,
+        time_limit_s=_START_S + 10 * NUM_STEPS * promised.step_s,
+    )
+    speed = Speed(
+        step_times_s=timing.step_times_s[_NUM_WARMUP_STEPS:],
+        step_samples=timing.step_rows[_NUM_WARMUP_STEPS:],
+        step_tokens=(0,) * (NUM_STEPS - _NUM_WARMUP_STEPS),
+    )
+    interval = samples_per_s_interval(speed)
+    holds = overlap(interval, promised.samples_per_s_ci95)
+    ratio = speed.samples_per_s / promised.samples_per_s
+    if chosen.json:
+        output.document(
+            {
+                "schema": documents.SCHEMA,
+                "run": directory.name,
+                "directory": str(place),
+                "files": [asdict(file) for file in files],
+                "script": name,
+                "samples_per_s": speed.samples_per_s,
+                "samples_per_s_ci95": list(interval),
+                "promised": {
+                    "samples_per_s": promised.samples_per_s,
+                    "samples_per_s_ci95": list(promised.samples_per_s_ci95),
+                },
+                "ratio": ratio,
+                "inside": holds,
+            }
+        )
+    else:
+        verdict = "✓ as promised" if holds else "✗ not as promised"
+        output.data(
+            f"✓ {len(files)} files were read back by their consumers\n"
+            f"{verdict}: {name} trains {_rate(speed.samples_per_s, interval)}, promised were "
+            f"{_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
+            f"({format_change(ratio)})"
+        )
+    return ExitCode.OK if holds else ExitCode.INTERNAL
+
+
+def overlap(one: Interval, other: Interval) -> bool:
+    """Whether two intervals have a point in common."""
+    return one[0] <= other[1] and other[0] <= one[1]
+
+
+def _exported_to(directory: RunDirectory) -> Path:
+    exported = documents.view_of(directory).exported
+    return Path(exported.directory) if exported is not None else directory.out
+
+
+def _rate(samples_per_s: float, interval: Interval) -> str:
+    low, high = interval
+    return (
+        f"{format_rate(samples_per_s)} samples/s (95 %: {format_rate(low)} to {format_rate(high)})"
+    )
