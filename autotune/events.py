@@ -58,6 +58,8 @@ class WorkloadLoaded:
     load_s: float
     environment: dict[str, str]
     """Variables that the trials run under, and that the exported launch command sets."""
+    device: str = "cpu"
+    """torch's name of the kind of device that the trials run on."""
     kind: Literal["workload_loaded"] = "workload_loaded"
 
 

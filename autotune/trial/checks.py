@@ -135,7 +135,7 @@ def try_checkpointing(
         repair_loss=False,
     )
     # A model may refuse two rows for reasons of its own; one row shows the same layers.
-    rows = workload.longest_rows(CHECK_ROWS)
+    rows = workload.typical_rows(CHECK_ROWS)
     batch = stepper.collate(rows)
     try:
         without = _kept_bytes(stepper, batch, NO_CHECKPOINTING)

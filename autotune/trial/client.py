@@ -35,7 +35,7 @@ POLL_S = 0.05
 GRACE_S = 5.0
 
 
-class WorkerDied(AutotuneError):
+class WorkerDiedError(AutotuneError):
     """A worker ended before it had loaded its workload."""
 
 
@@ -89,7 +89,7 @@ class Worker:
 
         Raises:
             AutotuneError: It cannot be loaded; the class says whose fault it is.
-            WorkerDied: The process ended or did not answer in time.
+            WorkerDiedError: The process ended or did not answer in time.
         """
         reply = self._await(time_limit_s, None, should_stop)
         match reply:
@@ -102,19 +102,19 @@ class Worker:
             case Stopped():
                 return reply
             case TimedOut():
-                raise WorkerDied(
+                raise WorkerDiedError(
                     f"Loading the workload took longer than {time_limit_s:.0f} s.",
                     f"Its log is {self._log}.",
                 )
             case OutOfMemory():
-                raise WorkerDied(
+                raise WorkerDiedError(
                     "The process that loads the workload was killed, probably for its memory.",
                     "Choose a smaller model, or free memory on this machine.",
                 )
             case Failed():
-                raise WorkerDied(reply.cause, f"Its log is {self._log}.")
+                raise WorkerDiedError(reply.cause, f"Its log is {self._log}.")
             case _:
-                raise WorkerDied(f"Unexpected answer of the worker: {reply.kind}.")
+                raise WorkerDiedError(f"Unexpected answer of the worker: {reply.kind}.")
 
     def ask(
         self,

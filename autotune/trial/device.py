@@ -72,7 +72,7 @@ class _MemoryApi(Protocol):
 def _memory_api(device: torch.device) -> _MemoryApi:
     """The module with the allocator's statistics: the general one where it has them."""
     general = hasattr(torch.accelerator, "max_memory_reserved")
-    return cast(_MemoryApi, torch.accelerator if general else getattr(torch, device.type))
+    return cast("_MemoryApi", torch.accelerator if general else getattr(torch, device.type))
 
 
 def free_and_total_bytes(device: torch.device) -> tuple[int, int]:

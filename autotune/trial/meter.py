@@ -29,10 +29,8 @@ from autotune.trial.stepper import AccelerateStepper, Stepper, TrainerStepper, n
 from autotune.units import format_bytes
 from autotune.workload.loaded import Batch, repeat_to
 
-MEMORY_STEPS = 2
-"""The first step makes the optimizer's state; the second is the one whose peak counts."""
-MEMORY_MICRO_STEPS = 2
-"""Gradients live through the second micro-batch's forward; a third adds nothing to the peak."""
+PRIMING_ROWS = 2
+"""Rows of the small steps that bring optimizer state and gradients into being."""
 PHASE_STEPS = 2
 
 Report = Callable[[Progress], None]
@@ -56,7 +54,7 @@ class SpeedSession:
         self._warmed_up += num_steps
 
     def block(self, *, min_steps: int, max_steps: int, max_seconds: float = float("inf")) -> Speed:
-        """Times at least `min_steps`, and goes on until `max_steps` or `max_seconds` are reached."""
+        """Times `min_steps`, and goes on until `max_steps` or `max_seconds` are reached."""
         times_s: list[float] = []
         samples: list[int] = []
         tokens: list[int] = []
@@ -215,11 +213,22 @@ def measure_memory(
 
 
 def _steps(stepper: Stepper, window: list[Batch], report: Report) -> float:
+    """One step of two rows makes the optimizer's state; the step after it holds the peak.
+
+    With accumulation, gradients live through every later micro-batch. A third adds nothing to the
+    second, and a second after a small first one is as large as after a full one, so that a single
+    full micro-batch shows the peak of the whole window.
+    """
     start_s = time.perf_counter()
-    for step in range(MEMORY_STEPS):
-        report(Progress(stage="memory", step=step, num_steps=MEMORY_STEPS))
-        stepper.set_window(window)
-        train_window(stepper, window[:MEMORY_MICRO_STEPS])
+    report(Progress(stage="memory", step=0, num_steps=2))
+    rows = min(PRIMING_ROWS, stepper.configuration.micro_batch_size)
+    small = stepper.collate(stepper.workload.typical_rows(rows))
+    stepper.set_window([small])
+    train_window(stepper, [small])
+    report(Progress(stage="memory", step=1, num_steps=2))
+    has_accumulation = len(window) > 1
+    stepper.set_window(window)
+    train_window(stepper, [small, window[0]] if has_accumulation else window)
     synchronize(stepper.device)
     return time.perf_counter() - start_s
 
@@ -234,8 +243,8 @@ def _measure_host(
 ) -> tuple[MemoryUse, float]:
     if limit_bytes <= level_bytes:
         raise HostBudgetExceeded(
-            f"The process alone occupies {format_bytes(level_bytes)} after its imports, and the limit "
-            f"leaves {format_bytes(limit_bytes)}.",
+            f"The process alone occupies {format_bytes(level_bytes)} after its imports, and the "
+            f"limit leaves {format_bytes(limit_bytes)}.",
             level_bytes,
         )
     reset_high_water()

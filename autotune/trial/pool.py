@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.outcome import Stopped, TimedOut
 from autotune.run_directory import RunDirectory
-from autotune.trial.client import Worker, WorkerDied
+from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.protocol import Command, Progress, Ready, Reply
 from autotune.trial.worker import WorkerOptions
 
@@ -97,7 +97,7 @@ class WorkerPool:
         if isinstance(worker, Stopped):
             return worker
         if worker.ready is None:
-            raise WorkerDied("The worker answered nothing.")
+            raise WorkerDiedError("The worker answered nothing.")
         return worker.ready
 
     def ask(

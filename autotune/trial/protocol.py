@@ -26,6 +26,8 @@ class MeasureMemory:
     """Total bytes that the process may occupy; more is out of memory."""
     memory_fence_bytes: int | None = None
     """On a CPU: bytes of data the process may add before the allocator refuses."""
+    repair_loss: bool = False
+    """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
     kind: Literal["measure_memory"] = "measure_memory"
 
 
@@ -42,6 +44,8 @@ class MeasureSpeed:
     with_phases: bool = True
     memory_fence_bytes: int | None = None
     """On a CPU: bytes of data the process may add before the allocator refuses."""
+    repair_loss: bool = False
+    """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
     kind: Literal["measure_speed"] = "measure_speed"
 
 
@@ -59,6 +63,7 @@ class OpenSpeed:
 
     configuration: Configuration
     num_warmup_steps: int = 2
+    repair_loss: bool = False
     kind: Literal["open_speed"] = "open_speed"
 
 
@@ -113,7 +118,6 @@ class MemoryMeasured:
     """Answer to `MeasureMemory`."""
 
     memory: MemoryUse
-    num_steps: int
     steps_s: float
     """Wall time of the optimizer steps alone."""
     kind: Literal["memory_measured"] = "memory_measured"

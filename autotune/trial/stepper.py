@@ -53,7 +53,7 @@ class Stepper(ABC):
 
     @abstractmethod
     def optimizer_step(self) -> torch.Tensor | float | None:
-        """Clips, steps optimizer and schedule, clears gradients; returns the norm if it is known."""
+        """Clips, steps optimizer and schedule, clears gradients; returns the norm if known."""
 
     @abstractmethod
     def _loader(self) -> Iterator[Batch]:

@@ -48,7 +48,7 @@ def knob_fields(configuration: Configuration) -> dict[str, object]:
 def training_arguments(
     workload: LoadedWorkload, configuration: Configuration, output_dir: str
 ) -> TrainingArguments:
-    """The arguments of a trial: the workload's own, the knobs, and nothing that writes or reports."""
+    """The arguments of a trial: the workload's own, the knobs, nothing that writes or reports."""
     values: dict[str, object] = {
         **workload.arguments,
         **knob_fields(configuration),

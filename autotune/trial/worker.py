@@ -36,7 +36,6 @@ from autotune.trial.protocol import (
     MemoryMeasured,
     Message,
     OpenSpeed,
-    Progress,
     Ready,
     Reply,
     SpeedMeasured,
@@ -60,7 +59,6 @@ class WorkerOptions:
     working_directory: str
     driver: Literal["trainer", "accelerate"]
     isolation: Literal["fork", "inline"]
-    repair_loss: bool
     others_bytes: int = 0
     """Device memory that other processes hold."""
 
@@ -85,9 +83,16 @@ class Channel:
         """For `select`: readable when a command waits or the engine is gone."""
         return self._socket.fileno()
 
+    def is_closed(self) -> bool:
+        """Of a readable channel: whether it is readable because the engine is gone."""
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) == b""
+        except OSError:
+            return True
+
 
 def die_with_parent() -> None:
-    """Asks the kernel to end this process when its parent ends; elsewhere the channel's end does."""
+    """Asks the kernel to end this process with its parent; elsewhere the channel's end does."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -119,13 +124,13 @@ class Worker:
         self.num_threads = torch.get_num_threads()
         # One thread keeps OpenMP from starting a pool here, which a fork would not inherit.
         torch.set_num_threads(1)
+        import accelerate  # noqa: F401  (part of the level after imports)
+        import datasets  # noqa: F401
+
         from autotune.trial import checks, meter, stepper  # noqa: F401  (paid once, before forks)
         from autotune.trial.device import current_device, resident_bytes
         from autotune.workload.load import load
         from autotune.workload.spec import spec_adapter
-
-        import accelerate  # noqa: F401  (part of the level after imports)
-        import datasets  # noqa: F401
 
         self.level_bytes = resident_bytes()
         try:
@@ -182,7 +187,7 @@ class Worker:
             self.channel.send(_outcome_of_status(status, log))
 
     def _wait(self, child: int) -> int:
-        """Waits for a child; ends it when the engine sends anything, or goes away."""
+        """Waits for a child; ends it, and this process, when the engine goes away."""
         descriptor = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
         watched = [self.channel.fileno(), *([descriptor] if descriptor is not None else [])]
         try:
@@ -194,9 +199,12 @@ class Worker:
                 if done:
                     return os.waitstatus_to_exitcode(status)
                 if self.channel.fileno() in ready:
-                    os.kill(child, signal.SIGKILL)
-                    os.waitpid(child, 0)
-                    os._exit(0)
+                    if self.channel.is_closed():
+                        os.kill(child, signal.SIGKILL)
+                        os.waitpid(child, 0)
+                        os._exit(0)
+                    # The child has answered and the next command waits already.
+                    watched.remove(self.channel.fileno())
         finally:
             if descriptor is not None:
                 os.close(descriptor)
@@ -247,7 +255,7 @@ class Worker:
                         others_bytes=self.options.others_bytes,
                         report=self.channel.send,
                     )
-                    return MemoryMeasured(memory=memory, num_steps=2, steps_s=steps_s)
+                    return MemoryMeasured(memory=memory, steps_s=steps_s)
                 case MeasureSpeed():
                     if command.memory_fence_bytes is not None:
                         fence_data(command.memory_fence_bytes)
@@ -295,7 +303,7 @@ class Worker:
             command.configuration,
             driver=self.options.driver,
             output_dir=output_dir,
-            repair_loss=self.options.repair_loss,
+            repair_loss=command.repair_loss,
         )
 
     def _restore_weights(self) -> None:

@@ -1,0 +1,231 @@
+"""The search: ask, run, write down, tell; until nothing more is worth a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from autotune.configuration import Configuration
+from autotune.events import (
+    BestChanged,
+    SearchEnded,
+    TrialFinished,
+    TrialProgressed,
+    TrialStarted,
+)
+from autotune.outcome import Measured, Outcome, Purpose
+from autotune.search.finished import FinishedTrial
+from autotune.search.history import History
+from autotune.search.order import Next, Over
+from autotune.search.ranking import Standing
+from autotune.search.session import Session
+from autotune.search.statistics import samples_per_s_interval
+from autotune.search.trials import TrialPlan, TrialResult, run_trial
+from autotune.trial.pool import WorkerPool
+from autotune.trial.protocol import Progress
+
+TIME_LIMIT_FACTOR = 10.0
+"""A trial that takes this many times the slowest measured one hangs, or might as well."""
+LEAST_TIME_LIMIT_S = 60.0
+
+
+class Strategy(Protocol):
+    """What decides which candidate comes next, and is told how it went."""
+
+    def ask(self, history: History) -> Next | Over:
+        """The next candidate, or why the search is over."""
+        ...
+
+    def tell(self, trial: FinishedTrial, history: History) -> None:
+        """Takes note of a finished trial, which the journal holds already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When to stop asking for candidates."""
+
+    num_trials: int
+    reserve_s: Callable[[History], float]
+    """Seconds that confirmation will need."""
+
+
+class Engine:
+    """Runs trials one after another and keeps the history.
+
+    Args:
+        session: Where events go and requests come from.
+        pool: Where workers come from.
+        history: What is known already; empty at the start of a run.
+        plan: How long a trial looks at a configuration.
+        next_number: Number of the next trial.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        pool: WorkerPool,
+        history: History,
+        plan: TrialPlan,
+        next_number: int = 0,
+    ) -> None:
+        self.session = session
+        self.pool = pool
+        self.history = history
+        self.plan = plan
+        self._next_number = next_number
+        self._slowest_s = 0.0
+        self._best: int | None = None
+
+    def take_number(self) -> int:
+        """A number for a new trial."""
+        number = self._next_number
+        self._next_number += 1
+        return number
+
+    def search(self, strategy: Strategy, limits: Limits) -> str:
+        """Tries candidates until the strategy, the budget or a request ends it.
+
+        Returns:
+            Why the search ended.
+
+        Raises:
+            AutotuneError: A worker could not load the workload again.
+        """
+        reason = self._search(strategy, limits)
+        num_untried = len(self.history.open_candidates)
+        self.session.emit(SearchEnded(reason=reason, num_untried=num_untried))
+        return reason
+
+    def _search(self, strategy: Strategy, limits: Limits) -> str:
+        while True:
+            if self.session.should_end():
+                return f"stopped by {self.session.stopped_by}"
+            if self.history.num_search_trials >= limits.num_trials:
+                return f"the budget of {limits.num_trials} trials is spent"
+            if (
+                self.history.measured
+                and self.session.remaining_s < limits.reserve_s(self.history) + self._typical_s()
+            ):
+                return "the rest of the time is needed for confirmation"
+            if self.session.remaining_s <= 0:
+                return "the time is spent"
+            step = strategy.ask(self.history)
+            if isinstance(step, Over):
+                return step.reason
+            is_baseline = step.configuration == self.history.space.baseline
+            trial = self.run(step.configuration, "baseline" if is_baseline else "search", step.why)
+            strategy.tell(trial, self.history)
+
+    def _typical_s(self) -> float:
+        return self._slowest_s / 2
+
+    def run(self, configuration: Configuration, purpose: Purpose, why: str) -> FinishedTrial:
+        """Runs one trial of the search and takes it into the history."""
+        number = self.take_number()
+        self.started(number, configuration, purpose, why)
+        limit_s = max(LEAST_TIME_LIMIT_S, TIME_LIMIT_FACTOR * self._slowest_s)
+        if not self._slowest_s:
+            limit_s = self.plan.time_limit_s
+        result = run_trial(
+            self.pool,
+            configuration,
+            replace(self.plan, time_limit_s=limit_s),
+            log=self.session.run.trial(number) / "output.log",
+            interval=samples_per_s_interval,
+            on_progress=self.progress(number),
+            should_stop=self.session.why_stop_now,
+        )
+        if isinstance(result.outcome, Measured):
+            self._slowest_s = max(self._slowest_s, result.wall_s)
+        return self.finished(number, configuration, purpose, result)
+
+    def started(
+        self, number: int, configuration: Configuration, purpose: Purpose, why: str
+    ) -> None:
+        """Says that a trial begins."""
+        self.session.in_trial = True
+        self.session.trial_stop_requested = False
+        self.session.emit(
+            TrialStarted(
+                number=number,
+                purpose=purpose,
+                configuration=configuration.to_json(),  # type: ignore[arg-type]
+                why=why,
+            )
+        )
+
+    def progress(self, number: int) -> Callable[[Progress], None]:
+        """A listener that passes a worker's progress on."""
+
+        def report(progress: Progress) -> None:
+            self.session.emit(
+                TrialProgressed(
+                    number=number,
+                    stage=progress.stage,
+                    step=progress.step,
+                    num_steps=progress.num_steps,
+                    samples_per_s=progress.samples_per_s,
+                    memory_bytes=progress.memory_bytes,
+                )
+            )
+
+        return report
+
+    def finished(
+        self, number: int, configuration: Configuration, purpose: Purpose, result: TrialResult
+    ) -> FinishedTrial:
+        """Writes a trial's outcome down, and what follows from it."""
+        self.session.in_trial = False
+        self.session.trial_stop_requested = False
+        self.session.emit(
+            TrialFinished(
+                number=number,
+                purpose=purpose,
+                configuration=configuration.to_json(),  # type: ignore[arg-type]
+                outcome=result.outcome,
+                wall_s=round(result.wall_s, 3),
+                overhead_s=round(result.overhead_s, 3),
+            )
+        )
+        trial = FinishedTrial(
+            number=number,
+            purpose=purpose,
+            configuration=configuration,
+            outcome=result.outcome,
+        )
+        known = len(self.history.regions)
+        self.history = self.history.with_trial(trial)
+        for region in self.history.regions[known:]:
+            self.session.emit(region.event)
+        self._note_best()
+        return trial
+
+    def _note_best(self) -> None:
+        standing = Standing(self.history.measured)
+        leader = standing.best()
+        if leader is None or leader.number == self._best:
+            return
+        self._best = leader.number
+        baseline = self.history.baseline
+        speedup = None
+        if baseline is not None:
+            speedup = standing.ratio(leader, baseline).value
+        self.session.emit(
+            BestChanged(
+                number=leader.number,
+                samples_per_s=leader.measured.samples_per_s,
+                speedup=speedup,
+            )
+        )
+
+
+def outcome_counts(history: History) -> dict[str, int]:
+    """How many search trials ended in which way."""
+    counts: dict[str, int] = {}
+    for trial in history.trials:
+        if trial.is_search:
+            outcome: Outcome = trial.outcome
+            counts[outcome.kind] = counts.get(outcome.kind, 0) + 1
+    return counts

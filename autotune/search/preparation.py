@@ -1,0 +1,374 @@
+"""What a run finds out before its first trial: machine, workload, parity, checkpointing, space."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from autotune.configuration import Configuration, default_baseline, divisors
+from autotune.errors import UsageError
+from autotune.events import MachineProbed, ParityChecked, SpacePlanned, WorkloadLoaded
+from autotune.goal import usable_bytes
+from autotune.outcome import Failed, Stopped
+from autotune.request import Request
+from autotune.search.session import Session
+from autotune.search.trials import TrialPlan
+from autotune.space import EVERY_N_LAYERS, Space, plan
+from autotune.trial.pool import WorkerPool, trial_environment
+from autotune.trial.protocol import (
+    CheckParity,
+    CheckpointingTried,
+    ParityFound,
+    Ready,
+    TryCheckpointing,
+)
+from autotune.trial.worker import WorkerOptions
+from autotune.units import format_bytes
+from autotune.workload.facts import CheckpointingForm, WorkloadFacts
+from autotune.workload.resolve import resolve
+from autotune.workload.spec import spec_adapter
+from probes.known import known_machine
+from probes.machine import Machine, machine_adapter
+
+DEFAULT_GLOBAL_BATCH_SIZE = 32
+LOSS_TOLERANCE = 1e-5
+GRADIENT_TOLERANCE = 1e-4
+PARITY_ROWS = 8
+CHECK_LIMIT_S = 300.0
+TRIAL_TIME_FRACTION = 0.5
+"""Part of the budget that is spent inside timed steps, spread over the trials."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything that is settled before the search."""
+
+    machine: Machine
+    usable_bytes: int
+    facts: WorkloadFacts
+    pool: WorkerPool
+    space: Space
+    plan: TrialPlan
+    gradient_bytes: int
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever workload or training choices change."""
+        return self.facts.digest
+
+
+@contextmanager
+def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]:
+    """Probes, loads and checks; every worker is ended when the block is left.
+
+    Yields:
+        What the search needs; None where the run was stopped meanwhile.
+
+    Raises:
+        UsageError: The request cannot work; cause and remedy say why.
+    """
+    scratch = session.run.workload.absolute()
+    scratch.mkdir(parents=True, exist_ok=True)
+    spec = resolve(request.workload, scratch, Path(request.working_directory))
+    machine = known_machine()
+    limit_bytes, source = _memory_limit(request, machine)
+    on_device = machine.device.kind != "cpu"
+    usable = usable_bytes(limit_bytes, on_device=on_device)
+    session.emit(
+        MachineProbed(
+            machine=machine_adapter().dump_python(machine, mode="json"),
+            from_store=machine.from_store,
+            memory_limit_bytes=limit_bytes,
+            usable_bytes=usable,
+            limit_source=source,
+        )
+    )
+    _warn_about_machine(session, request, machine, limit_bytes)
+    environment = trial_environment(machine.host.num_threads)
+    pool = WorkerPool(
+        session.run,
+        WorkerOptions(
+            spec=spec_adapter().dump_python(spec, mode="json"),
+            scratch=str(scratch),
+            working_directory=request.working_directory,
+            driver=request.driver,
+            isolation="inline" if on_device or not hasattr(os, "fork") else "fork",
+            others_bytes=sum(p.used_bytes or 0 for p in machine.device.processes)
+            if on_device
+            else 0,
+        ),
+        {**os.environ, **environment},
+        session.why_stop_now,
+    )
+    try:
+        yield _check(session, request, machine, usable, pool, environment)
+    finally:
+        pool.close()
+
+
+def _check(
+    session: Session,
+    request: Request,
+    machine: Machine,
+    usable: int,
+    pool: WorkerPool,
+    environment: dict[str, str],
+) -> Prepared | None:
+    ready = pool.ready()
+    if isinstance(ready, Stopped) or session.should_end():
+        return None
+    facts = ready.facts
+    session.emit(
+        WorkloadLoaded(
+            facts=TypeAdapter(WorkloadFacts).dump_python(facts, mode="json"),
+            load_s=round(ready.load_s, 3),
+            environment=environment,
+            device=ready.device.split(":")[0],
+        )
+    )
+    baseline = _baseline(session, request, facts)
+    forms = _try_checkpointing(session, pool)
+    if session.should_end():
+        return None
+    parity = _check_parity(session, request, pool, baseline)
+    if session.should_end():
+        return None
+    session.emit(parity)
+    space = plan(
+        baseline=baseline,
+        num_rows=facts.num_rows,
+        forms=forms,
+        fixed_micro_batch_size=_why_fixed(parity, facts),
+        local_sgd=request.local_sgd,
+    )
+    session.emit(
+        SpacePlanned(
+            candidates=tuple(c.to_json() for c in space.candidates),  # type: ignore[misc]
+            ruled_out=space.ruled_out_json(),  # type: ignore[arg-type]
+            baseline=baseline.to_json(),  # type: ignore[arg-type]
+            digest=space.digest,
+        )
+    )
+    return Prepared(
+        machine=machine,
+        usable_bytes=usable,
+        facts=facts,
+        pool=pool,
+        space=space,
+        plan=_trial_plan(request, usable, repair_loss=parity.repaired),
+        gradient_bytes=_gradient_bytes(facts, ready),
+    )
+
+
+def _trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan:
+    """Long enough to see a difference, short enough that all trials fit the budget."""
+    budget = request.budget
+    per_trial_s = TRIAL_TIME_FRACTION * budget.seconds / budget.trials
+    return TrialPlan(
+        limit_bytes=usable,
+        max_seconds=min(8.0, max(1.5, per_trial_s)),
+        time_limit_s=max(120.0, budget.seconds / 2),
+        repair_loss=repair_loss,
+    )
+
+
+def _gradient_bytes(facts: WorkloadFacts, ready: Ready) -> int:
+    """Bytes of all gradients, which have their parameters' type."""
+    if not facts.num_parameters:
+        return 0
+    return facts.parameter_bytes * facts.num_trainable_parameters // facts.num_parameters
+
+
+def _memory_limit(request: Request, machine: Machine) -> tuple[int, str]:
+    """What the training process may occupy, and who says so."""
+    device = machine.device
+    wanted = request.goal.memory_limit_bytes
+    free_bytes = device.usable_bytes
+    if wanted is not None and wanted <= free_bytes:
+        return wanted, "the limit you set"
+    place = "free on this machine" if device.kind == "cpu" else f"free on {device.name}"
+    if wanted is not None:
+        place += f"; the {format_bytes(wanted)} you allowed are not there"
+    return free_bytes, place
+
+
+def _warn_about_machine(
+    session: Session, request: Request, machine: Machine, limit_bytes: int
+) -> None:
+    for finding in machine.findings:
+        if finding.is_problem:
+            session.warn(finding.cause, finding.remedy)
+    wanted = request.goal.memory_limit_bytes
+    if wanted is not None and wanted > limit_bytes:
+        session.warn(
+            f"--memory-limit allows {format_bytes(wanted)}, but only {format_bytes(limit_bytes)} "
+            "are free now.",
+            "The smaller figure is used; free memory to use more.",
+        )
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(request.workload.precision)
+    if dtype is not None and machine.only_pretends(dtype):
+        session.warn(
+            f"This machine only pretends to have {dtype}: it computes it by detours, far slower "
+            "than float32.",
+            "Use --precision fp32 here, or tune on the machine that will train.",
+        )
+
+
+def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Configuration:
+    """The user's present configuration, or the default one for the global batch size.
+
+    Raises:
+        UsageError: Micro-batch and global batch size do not go together.
+    """
+    micro = request.baseline_micro_batch_size
+    wanted = request.goal.global_batch_size or micro or DEFAULT_GLOBAL_BATCH_SIZE
+    rows = facts.num_rows
+    if rows is not None and wanted > rows:
+        session.warn(
+            f"The data has {rows} rows, fewer than the global batch size {wanted}: every "
+            "optimizer step would train on all of them.",
+            f"Use --global-batch-size {rows} or less, or more data.",
+        )
+        if micro is None or micro > rows:
+            micro = max(d for d in divisors(wanted) if d <= rows)
+    if micro is None:
+        return default_baseline(wanted, request.processes)
+    if wanted % (micro * request.processes):
+        near = [d for d in divisors(wanted) if d <= micro]
+        raise UsageError(
+            f"The global batch size {wanted} is not a multiple of the micro-batch size {micro}.",
+            f"Use --micro-batch-size {near[-1]}, or --global-batch-size "
+            f"{math.ceil(wanted / micro) * micro}.",
+        )
+    return Configuration(
+        micro_batch_size=micro,
+        accumulation_steps=wanted // micro // request.processes,
+        world_size=request.processes,
+    )
+
+
+def _try_checkpointing(session: Session, pool: WorkerPool) -> tuple[CheckpointingForm, ...]:
+    reply = pool.ask(
+        TryCheckpointing(every_n_layers=EVERY_N_LAYERS),
+        log=session.run.path / "checks.log",
+        time_limit_s=CHECK_LIMIT_S,
+    )
+    if isinstance(reply, CheckpointingTried):
+        return reply.forms
+    if isinstance(reply, Stopped):
+        return ()
+    reason = getattr(reply, "cause", reply.kind)
+    return tuple(
+        CheckpointingForm(
+            every_n_layers=n, offload=False, is_available=False, saved_bytes=None, reason=reason
+        )
+        for n in sorted(EVERY_N_LAYERS)
+    )
+
+
+def _check_parity(
+    session: Session, request: Request, pool: WorkerPool, baseline: Configuration
+) -> ParityChecked:
+    per_device = baseline.global_batch_size // baseline.world_size
+    num_rows = min(PARITY_ROWS, 2 ** int(math.log2(per_device)))
+    if num_rows < 2:
+        return ParityChecked(
+            holds=True,
+            repaired=False,
+            loss_difference=None,
+            gradient_difference=None,
+            detail="A global batch of one sample cannot be split: loss parity holds.",
+        )
+    reply = pool.ask(
+        CheckParity(num_rows=num_rows, accumulation_steps=num_rows // 2),
+        log=session.run.path / "checks.log",
+        time_limit_s=CHECK_LIMIT_S,
+    )
+    if isinstance(reply, ParityFound):
+        return judge_parity(reply, num_rows)
+    cause = reply.cause if isinstance(reply, Failed) else getattr(reply, "cause", reply.kind)
+    detail = f"Loss parity could not be checked: {cause}"
+    if not isinstance(reply, Stopped):
+        session.warn(detail, "What the trials report about it follows.")
+    return ParityChecked(
+        holds=True,
+        repaired=False,
+        loss_difference=None,
+        gradient_difference=None,
+        detail=detail,
+    )
+
+
+def judge_parity(found: ParityFound, num_rows: int) -> ParityChecked:
+    """Whether splitting a batch trains the same, as it stands or with the repair."""
+    loss, gradient = _differences(found.losses, found.gradient_norms)
+    if _holds(loss, gradient):
+        return ParityChecked(
+            holds=True,
+            repaired=False,
+            loss_difference=loss,
+            gradient_difference=gradient,
+            detail=(
+                f"Loss parity holds: {num_rows} rows train the same whole and in micro-batches of "
+                f"2 (loss within {loss:.1e}, gradient norm within {gradient:.1e}, fp32, dropout "
+                "off)."
+            ),
+        )
+    factor = found.gradient_norms[1] / found.gradient_norms[0] if found.gradient_norms[0] else 0
+    fault = (
+        f"Split into {num_rows // 2} micro-batches, the same {num_rows} rows give "
+        f"{found.losses[1] / found.losses[0] if found.losses[0] else 0:.2f} times the loss and "
+        f"{factor:.2f} times the gradient norm"
+    )
+    if found.repaired_losses is not None and found.repaired_gradient_norms is not None:
+        repaired = _differences(found.repaired_losses, found.repaired_gradient_norms)
+        if _holds(*repaired):
+            return ParityChecked(
+                holds=False,
+                repaired=True,
+                loss_difference=loss,
+                gradient_difference=gradient,
+                detail=(
+                    f"{fault}, because the model takes loss keywords that its loss ignores. The "
+                    "trials and trainer.py set trainer.model_accepts_loss_kwargs = False, with "
+                    "which they agree; do the same in a script of your own, where the exported "
+                    "arguments alone cannot."
+                ),
+            )
+    return ParityChecked(
+        holds=False,
+        repaired=False,
+        loss_difference=loss,
+        gradient_difference=gradient,
+        detail=f"{fault}; accumulation stays as the baseline has it.",
+    )
+
+
+def _holds(loss: float, gradient: float) -> bool:
+    return loss <= LOSS_TOLERANCE and gradient <= GRADIENT_TOLERANCE
+
+
+def _differences(losses: tuple[float, float], norms: tuple[float, float]) -> tuple[float, float]:
+    return _relative(*losses), _relative(*norms)
+
+
+def _relative(whole: float, split: float) -> float:
+    if not (math.isfinite(whole) and math.isfinite(split)):
+        return math.inf
+    largest = max(abs(whole), abs(split))
+    return abs(whole - split) / largest if largest else 0.0
+
+
+def _why_fixed(parity: ParityChecked, facts: WorkloadFacts) -> str | None:
+    """Why the micro-batch size must not change, where that is so."""
+    if facts.batch_dependent_loss is not None:
+        return f"the loss depends on its batch: {facts.batch_dependent_loss}"
+    if not parity.holds and not parity.repaired:
+        return "the same rows train differently when they are split (loss parity fails)"
+    return None

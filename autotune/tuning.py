@@ -1,0 +1,365 @@
+"""The whole job on one page, and the engine process's main function.
+
+`python -m autotune.tuning RUN_DIRECTORY` is the engine: it probes the machine, loads the workload
+in a child, checks it, searches, confirms, recommends and exports. It imports no torch; everything
+that does runs in children. What it finds stands in the run directory from the first second on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from pydantic import JsonValue, TypeAdapter
+
+from autotune import lease, recommendation
+from autotune import request as requests
+from autotune.configuration import Configuration
+from autotune.errors import (
+    AutotuneError,
+    ExitCode,
+    JournalError,
+    NothingFeasible,
+    Unconfirmed,
+    UsageError,
+)
+from autotune.events import (
+    Document,
+    FilesExported,
+    RecommendationMade,
+    RunEnded,
+    RunStarted,
+)
+from autotune.export.bundle import Bundle
+from autotune.export.write import ExportedFile, write
+from autotune.journal import Journal, read
+from autotune.request import Request
+from autotune.run_directory import RunDirectory, new_name
+from autotune.search.confirm import confirm, confirmation_s
+from autotune.search.engine import Engine, Limits
+from autotune.search.history import History, finished_trials
+from autotune.search.preparation import Prepared, prepare_job
+from autotune.search.session import Session
+from autotune.search.strategy import make_strategy
+from autotune.view import RunView, fold
+from autotune.workload.facts import WorkloadFacts
+
+LIBRARIES = ("autotune-advisor", "torch", "transformers", "accelerate", "optuna", "datasets")
+
+
+def prepare(
+    request: Request, run_root: Path, name: str | None, *, fresh: bool, resume: bool
+) -> RunDirectory:
+    """Makes the directory of a new run, or takes up an existing one.
+
+    Args:
+        request: What is asked for.
+        run_root: Where runs are kept.
+        name: The run's name; None makes one up, or takes the newest run when resuming.
+        fresh: Start over though a run of that name exists.
+        resume: Go on with a run that exists.
+
+    Raises:
+        UsageError: The run exists and is not to be resumed, is missing, or is another job.
+    """
+    if resume:
+        from autotune.run_directory import find
+
+        run = find(run_root, name or "last")
+        _same_job(requests.load(run), request, run)
+        requests.save(request, run)
+        return run
+    run = RunDirectory(run_root / (name or new_name(run_root, request.workload.name)))
+    if run.request.exists() and not fresh:
+        raise UsageError(
+            f"There is a run {run.name!r} already.",
+            "Go on with it by --resume, replace it by --fresh, or choose another --name.",
+        )
+    held = lease.read(run.lease)
+    if held is not None and held.is_alive:
+        raise UsageError(
+            f"The run {run.name!r} is being worked on by process {held.process} on {held.host}.",
+            "Stop it first, or choose another --name.",
+        )
+    run.create()
+    if fresh:
+        _forget(run)
+    requests.save(request, run)
+    return run
+
+
+def _same_job(before: Request, now: Request, run: RunDirectory) -> None:
+    kept = ("workload", "goal", "baseline_micro_batch_size", "driver", "processes", "local_sgd")
+    for field in kept:
+        if getattr(before, field) != getattr(now, field):
+            raise UsageError(
+                f"The run {run.name!r} was started with another {field.replace('_', ' ')}: "
+                f"{getattr(before, field)} instead of {getattr(now, field)}.",
+                "Resume it with its own options (autotune tune --resume --name "
+                f"{run.name}), or start a new run.",
+            )
+
+
+def _forget(run: RunDirectory) -> None:
+    """Moves the story of an earlier run of that name aside; nothing is deleted."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for path in (run.journal, run.progress, run.study):
+        if path.exists():
+            path.rename(path.with_name(f"{path.name}.{stamp}"))
+
+
+def start_engine(run: RunDirectory) -> subprocess.Popen[bytes]:
+    """Starts the engine of a run as a process in a session of its own, and does not wait."""
+    with run.engine_log.open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "autotune.tuning", str(run.path.absolute())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def run_engine(run: RunDirectory) -> ExitCode:
+    """Takes a run from its request to its recommendation; what happens goes to the journal."""
+    request = requests.load(run)
+    run.create()
+    lease.take(run.lease)
+    try:
+        with Journal(run.journal, run.progress) as journal:
+            session = Session(
+                run,
+                journal,
+                seconds=request.budget.seconds,
+                parent_process=request.parent_process,
+            )
+            session.handle_signals()
+            ended = _run(session, request)
+            session.emit(ended)
+            return ExitCode(ended.exit_code)
+    finally:
+        run.progress.unlink(missing_ok=True)
+        lease.release(run.lease)
+
+
+def _run(session: Session, request: Request) -> RunEnded:
+    try:
+        return _tune(session, request)
+    except AutotuneError as error:
+        if session.stop == "now":
+            return _stopped(session)
+        return RunEnded(
+            reason=type(error).__name__,
+            exit_code=error.exit_code,
+            cause=error.cause,
+            remedy=error.remedy,
+        )
+    except Exception as error:  # noqa: BLE001  (the journal must say how the run ended)
+        traceback.print_exc()
+        return RunEnded(
+            reason="internal error",
+            exit_code=ExitCode.INTERNAL,
+            cause=f"{type(error).__name__}: {error}",
+            remedy=f"{session.run.engine_log} holds the details; --resume goes on with every "
+            "finished trial.",
+        )
+
+
+def _stopped(session: Session) -> RunEnded:
+    return RunEnded(
+        reason="stopped",
+        exit_code=session.stop_exit_code,
+        cause=f"Stopped by {session.stopped_by}.",
+        remedy="--resume goes on with every finished trial.",
+    )
+
+
+def _tune(session: Session, request: Request) -> RunEnded:
+    """Probe, load, check, search, confirm, recommend, export."""
+    view = fold(session.journal.records)
+    session.emit(_run_started(session, request, resumed=view.started is not None))
+    with prepare_job(session, request) as job:
+        if job is None:
+            return _stopped(session)
+        engine, history = _engine(session, job, view)
+        strategy = make_strategy(
+            request, session, history, digest=job.digest, machine=job.machine.digest
+        )
+        engine.search(
+            strategy,
+            Limits(
+                num_trials=request.budget.trials,
+                reserve_s=lambda history: _reserve_s(engine, history),
+            ),
+        )
+        if session.stop != "none":
+            return _stopped(session)
+        if not engine.history.measured:
+            raise NothingFeasible(*recommendation.nothing_fits(engine.history, job.usable_bytes))
+        verdict = confirm(engine, engine.history.space.baseline)
+        if session.stop != "none":
+            return _stopped(session)
+        if verdict is None:
+            if not engine.history.measured:
+                raise NothingFeasible(
+                    *recommendation.nothing_fits(engine.history, job.usable_bytes)
+                )
+            raise Unconfirmed(
+                "The budget ended before the best configuration was confirmed.",
+                "Give more with --budget and --resume; finished trials are kept.",
+            )
+        view = fold(session.journal.records)
+        document = recommendation.document(view, engine.history, request)
+        session.emit(RecommendationMade(document=document))
+    directory = Path(request.working_directory, request.out) if request.out else session.run.out
+    export_run(session.run, directory, force=request.force, session=session)
+    return RunEnded(reason="finished", exit_code=ExitCode.OK)
+
+
+def _engine(session: Session, job: Prepared, view: RunView) -> tuple[Engine, History]:
+    """The engine with what an earlier engine of this run has found out already."""
+    history = History(
+        space=job.space,
+        usable_bytes=job.usable_bytes,
+        gradient_bytes=job.gradient_bytes,
+    ).with_trials(finished_trials(view, forget_stopped=True))
+    next_number = max((t.number for t in view.trials), default=-1) + 1
+    started = [r.event.number for r in session.journal.records if r.event.kind == "trial_started"]
+    next_number = max([next_number, *(number + 1 for number in started)])
+    return Engine(session, job.pool, history, job.plan, next_number), history
+
+
+def _reserve_s(engine: Engine, history: History) -> float:
+    """What confirming the best against the baseline will take, from what was seen so far."""
+    slowest = max((t.measured.speed.step_s for t in history.measured), default=1.0)
+    return confirmation_s(
+        num_contestants=2, cold_start_s=engine.pool.cold_start_s, trial_s=4 * slowest
+    )
+
+
+def _run_started(session: Session, request: Request, *, resumed: bool) -> RunStarted:
+    return RunStarted(
+        run=session.run.name,
+        created_unix_s=time.time(),
+        request=requests.request_adapter().dump_python(request, mode="json"),
+        versions=library_versions(),
+        process=os.getpid(),
+        host=socket.gethostname(),
+        resumed=resumed,
+    )
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that decide what is measured, without importing them."""
+    versions = {}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return versions
+
+
+def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
+    """What the files of a finished run are made of.
+
+    Args:
+        run: A run with a recommendation.
+        alternative: The kind of alternative to take instead of the recommendation.
+
+    Raises:
+        UsageError: The run has no recommendation, or no such alternative.
+    """
+    view = fold(read(run.journal))
+    if view.recommendation is None or view.workload is None or view.space is None:
+        raise UsageError(
+            f"The run {run.name!r} has no recommendation yet.",
+            "Let it end, or go on with it by `autotune tune --resume`.",
+        )
+    request = requests.load(run)
+    facts = TypeAdapter(WorkloadFacts).validate_python(view.workload.facts)
+    return Bundle(
+        run=run.name,
+        configuration=_chosen(view.recommendation, alternative),
+        baseline=Configuration.from_json(view.space.baseline),
+        document=view.recommendation,
+        workload=facts.chosen or request.workload,
+        facts=facts,
+        environment=view.workload.environment,
+        repair_loss=view.parity is not None and view.parity.repaired,
+        trials=view.trials,
+        total_steps=request.total_steps,
+        driver=request.driver,
+        device_type=view.workload.device,
+    )
+
+
+def _chosen(document: Document, alternative: str | None) -> Configuration:
+    answer = document.get("recommendation")
+    if not isinstance(answer, dict):
+        raise UsageError("The run has no recommendation.", "Go on with it by --resume.")
+    if alternative is None:
+        return _configuration(answer["configuration"])
+    offered = answer.get("alternatives")
+    for item in offered if isinstance(offered, list) else []:
+        if isinstance(item, dict) and item.get("kind") == alternative:
+            return _configuration(item["configuration"])
+    known = ", ".join(repr(kind) for kind in recommendation.kinds(document))
+    raise UsageError(
+        f"There is no alternative {alternative!r} in this run.",
+        f"It offers {known}." if known else "The recommendation has no alternatives.",
+    )
+
+
+def _configuration(value: JsonValue) -> Configuration:
+    if not isinstance(value, dict):
+        raise JournalError("The run's recommendation is damaged.", "Start a new run.")
+    return Configuration.from_json(value)
+
+
+def export_run(
+    run: RunDirectory,
+    directory: Path,
+    *,
+    alternative: str | None = None,
+    force: bool = False,
+    session: Session | None = None,
+) -> tuple[ExportedFile, ...]:
+    """Writes every file of a finished run, each read back by its consumer.
+
+    Raises:
+        UsageError: There is nothing to export.
+        ExportError: A file cannot be written, or its consumer refuses it.
+    """
+    files = write(bundle_of(run, alternative), directory, force=force, log=run.path / "export.log")
+    if session is not None:
+        session.emit(
+            FilesExported(
+                directory=str(directory.absolute()),
+                files=tuple(TypeAdapter(ExportedFile).dump_python(f, mode="json") for f in files),
+            )
+        )
+    return files
+
+
+def main() -> None:
+    """Entry point of the engine process."""
+    if len(sys.argv) != 2:
+        raise SystemExit("usage: python -m autotune.tuning RUN_DIRECTORY")
+    run = RunDirectory(Path(sys.argv[1]))
+    try:
+        code = run_engine(run)
+    except AutotuneError as error:
+        sys.stderr.write(f"{error}\n")
+        code = error.exit_code
+    raise SystemExit(int(code))
+
+
+if __name__ == "__main__":
+    main()
