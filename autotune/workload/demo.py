@@ -15,8 +15,8 @@ from pathlib import Path
 from autotune.run_directory import write_atomically
 from autotune.workload.spec import Columns, WorkloadSpec
 
-MAX_LENGTH = 128
-VOCABULARY = 2048
+MAX_LENGTH = 64
+VOCABULARY = 1024
 END_OF_TEXT, PADDING = "<|endoftext|>", "<|pad|>"
 
 CONFIG = {
@@ -26,6 +26,10 @@ CONFIG = {
     "n_head": 4,
     "n_layer": 4,
     "n_positions": MAX_LENGTH,
+    "activation_function": "gelu_pytorch_tanh",
+    "attn_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "resid_pdrop": 0.0,
     "bos_token_id": 0,
     "eos_token_id": 0,
     "pad_token_id": 1,
@@ -59,7 +63,7 @@ def materialise(spec: WorkloadSpec, directory: Path) -> WorkloadSpec:
     )
 
 
-def _passages(most_characters: int = 500) -> Iterator[str]:
+def _passages(most_characters: int = 160) -> Iterator[str]:
     """Neighbouring paragraphs of a topic, joined up to about `most_characters`."""
     from pydoc_data.topics import topics
 

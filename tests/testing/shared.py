@@ -15,3 +15,11 @@ def case_folder(name: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"the folder of case {name} is not beside the project", allow_module_level=True)
     return folder
+
+
+def data_file(name: str) -> Path:
+    """A file of real data; skips the test, or the module that asks, where it is absent."""
+    path = _SHARED / "data" / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not beside the project", allow_module_level=True)
+    return path
