@@ -36,6 +36,9 @@ class Space:
     ruled_out: tuple[RuledOut, ...]
     forms: tuple[Checkpointing, ...]
     """Checkpointing forms of the candidates, from the most memory kept to the least."""
+    kept_fractions: tuple[float, ...] = ()
+    """What each form keeps for the backward pass of what is kept without checkpointing; empty
+    where that was not tried."""
 
     @property
     def micro_batch_sizes(self) -> tuple[int, ...]:
@@ -58,6 +61,7 @@ def plan(
     baseline: Configuration,
     num_rows: int | None,
     forms: Sequence[CheckpointingForm] = (),
+    saved_bytes_without: int | None = None,
     fixed_micro_batch_size: str | None = None,
     local_sgd: str = "auto",
 ) -> Space:
@@ -67,6 +71,7 @@ def plan(
         baseline: Its global batch size and world size hold for every candidate.
         num_rows: Training samples; a micro-batch cannot hold more. None for a stream.
         forms: Checkpointing forms as tried on the model.
+        saved_bytes_without: Bytes kept for the backward pass of the same batch without any.
         fixed_micro_batch_size: A reason why the micro-batch size must stay the baseline's (loss
             parity fails without repair, or the loss depends on the batch); None lets it vary.
         local_sgd: The user's wish; one rank never averages.
@@ -123,6 +128,7 @@ def plan(
         candidates=candidates,
         ruled_out=tuple(ruled_out),
         forms=tuple(kept_forms),
+        kept_fractions=_kept_fractions(kept_forms, forms, saved_bytes_without),
     )
 
 
@@ -148,3 +154,22 @@ def _useful_forms(
             )
     useful.sort(key=lambda pair: -pair[0])
     return [NO_CHECKPOINTING, *(form for _, form in useful)], ruled_out
+
+
+def _kept_fractions(
+    kept_forms: Sequence[Checkpointing],
+    forms: Sequence[CheckpointingForm],
+    saved_bytes_without: int | None,
+) -> tuple[float, ...]:
+    if not saved_bytes_without:
+        return ()
+    saved_bytes = {(f.every_n_layers, f.offload): f.saved_bytes for f in forms}
+    found = [
+        saved_bytes_without
+        if not form.is_on
+        else saved_bytes.get((form.every_n_layers or 0, form.offload))
+        for form in kept_forms
+    ]
+    if any(num_bytes is None for num_bytes in found):
+        return ()
+    return tuple((num_bytes or 0) / saved_bytes_without for num_bytes in found)

@@ -1,0 +1,68 @@
+"""A trial that ended, and what it ruled out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.configuration import Configuration
+from autotune.events import RegionClosed
+from autotune.outcome import Measured, Outcome, OutOfMemory, Purpose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTrial:
+    """A trial that ended, in any of the five ways."""
+
+    number: int
+    purpose: Purpose
+    configuration: Configuration
+    outcome: Outcome
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it was a trial of the search: the baseline's counts as one."""
+        return self.purpose in ("baseline", "search")
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether its process was killed, and memory is only the likely reason."""
+        return isinstance(self.outcome, OutOfMemory) and not self.outcome.is_certain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredTrial:
+    """A trial that was measured, with its readings at hand."""
+
+    number: int
+    purpose: Purpose
+    configuration: Configuration
+    measured: Measured
+
+    @property
+    def total_bytes(self) -> int:
+        """What it occupied at its peak."""
+        return self.measured.memory.total_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedRegion:
+    """Candidates that need no trial, by what earlier trials showed."""
+
+    what: str
+    reason: str
+    trial: int
+    """Number of the trial that closed it."""
+    by_memory: bool
+    """Whether memory is the reason."""
+    configurations: tuple[Configuration, ...]
+    """Candidates that were open until then."""
+
+    @property
+    def event(self) -> RegionClosed:
+        """The event that tells of it."""
+        return RegionClosed(
+            what=self.what,
+            reason=self.reason,
+            num_removed=len(self.configurations),
+            trial=self.trial,
+        )

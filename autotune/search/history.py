@@ -1,0 +1,142 @@
+"""What the trials of one run have shown so far, and which candidates that leaves open.
+
+A history is immutable: `with_trial` returns the next one. The same trials in the same order give
+the same history, live or read from a journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from autotune.configuration import Configuration
+from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
+from autotune.search.closing import close
+from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
+from autotune.space import Space
+from autotune.view import RunView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Finished trials of one run in the order in which they ended."""
+
+    space: Space
+    usable_bytes: int | None = None
+    """What may be filled of the memory limit; None where it is not known, and then no candidate
+    is closed by a prediction."""
+    gradient_bytes: int = 0
+    """Bytes of all gradients. They live through the next forward pass only where a step has more
+    than one micro-batch, so that the whole batch at once may fit where half of it does not."""
+    trials: tuple[FinishedTrial, ...] = ()
+    regions: tuple[ClosedRegion, ...] = ()
+
+    def with_trial(self, trial: FinishedTrial) -> History:
+        """The history after one more trial; new regions stand at the end of `regions`."""
+        longer = replace(self, trials=(*self.trials, trial))
+        regions = list(self.regions)
+        for region in close(longer, trial):
+            closed = {c for r in regions for c in r.configurations}
+            left = tuple(c for c in region.configurations if c not in closed)
+            if left:
+                regions.append(replace(region, configurations=left))
+        return replace(longer, regions=tuple(regions))
+
+    def with_trials(self, trials: Iterable[FinishedTrial]) -> History:
+        """The history after all of `trials`, in their order."""
+        history = self
+        for trial in trials:
+            history = history.with_trial(trial)
+        return history
+
+    def of(self, configuration: Configuration) -> tuple[FinishedTrial, ...]:
+        """All trials of one configuration."""
+        return tuple(t for t in self.trials if t.configuration == configuration)
+
+    def is_tried(self, configuration: Configuration) -> bool:
+        """Whether the configuration needs no further trial: a known outcome is not launched again.
+
+        A process that was killed once for an uncertain reason may be tried once more. A stopped
+        trial says nothing, but somebody wanted it to end.
+        """
+        trials = self.of(configuration)
+        if len(trials) == 1:
+            return not trials[0].is_uncertain
+        return bool(trials)
+
+    def closed_by(self, configuration: Configuration) -> ClosedRegion | None:
+        """The region that the configuration was closed with."""
+        return next((r for r in self.regions if configuration in r.configurations), None)
+
+    def is_open(self, configuration: Configuration) -> bool:
+        """Whether it is a candidate that may be tried."""
+        return (
+            configuration in self.space.candidates
+            and not self.is_tried(configuration)
+            and self.closed_by(configuration) is None
+        )
+
+    @property
+    def open_candidates(self) -> tuple[Configuration, ...]:
+        """Candidates that may be tried, in the order of the space."""
+        closed = {c for r in self.regions for c in r.configurations}
+        return tuple(c for c in self.space.candidates if c not in closed and not self.is_tried(c))
+
+    @property
+    def measured(self) -> tuple[MeasuredTrial, ...]:
+        """Measured trials of the search, one a configuration, that no later trial speaks against.
+
+        A configuration that ran out of memory, failed or hung when it was confirmed is left out.
+        """
+        found: dict[Configuration, MeasuredTrial] = {}
+        for trial in self.trials:
+            match trial.outcome:
+                case Measured() if trial.is_search:
+                    found[trial.configuration] = MeasuredTrial(
+                        number=trial.number,
+                        purpose=trial.purpose,
+                        configuration=trial.configuration,
+                        measured=trial.outcome,
+                    )
+                case OutOfMemory() | Failed() | TimedOut():
+                    found.pop(trial.configuration, None)
+                case _:
+                    pass
+        return tuple(found.values())
+
+    @property
+    def baseline(self) -> MeasuredTrial | None:
+        """The measured trial of the user's present configuration."""
+        return next((t for t in self.measured if t.configuration == self.space.baseline), None)
+
+    @property
+    def num_search_trials(self) -> int:
+        """Trials that count against the budget."""
+        return sum(t.is_search for t in self.trials)
+
+    def form_index(self, configuration: Configuration) -> int:
+        """Place of its checkpointing form in the space, from the most memory kept to the least.
+
+        Raises:
+            ValueError: The space has no such form.
+        """
+        return self.space.forms.index(configuration.checkpointing)
+
+
+def finished_trials(view: RunView, *, forget_stopped: bool = False) -> tuple[FinishedTrial, ...]:
+    """The finished trials of a run as its journal tells them.
+
+    Args:
+        view: The folded journal.
+        forget_stopped: Leave out trials that were stopped, so that they may be tried again.
+    """
+    return tuple(
+        FinishedTrial(
+            number=trial.number,
+            purpose=trial.purpose,
+            configuration=trial.configuration,
+            outcome=trial.outcome,
+        )
+        for trial in view.trials
+        if trial.outcome is not None and not (forget_stopped and isinstance(trial.outcome, Stopped))
+    )

@@ -1,0 +1,185 @@
+"""What the measured trials lead one to expect of the candidates that were not tried.
+
+Expectations only choose the next trial; nothing is recommended by them, and none closes a
+candidate. They lean to the hopeful side, so that a candidate is left out only with good reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.configuration import Checkpointing, Configuration
+from autotune.search.finished import MeasuredTrial
+from autotune.search.history import History
+from autotune.search.ranking import Standing
+
+LEAST_RECOMPUTATION = 0.2
+"""Time that checkpointing every layer adds at the least. Recomputing the forward pass of all
+layers adds a third of forward and backward; embeddings, head and optimizer are not recomputed."""
+LAYER_KEEPS = 0.1
+"""Part of its activations that a checkpointed layer still keeps, where that was not tried."""
+MEMORY_SLACK = 0.05
+"""A candidate is expected not to fit only this far above what may be filled."""
+
+
+class Outlook:
+    """Expected speed and memory of the candidates of one history.
+
+    Args:
+        history: With at least one measured trial.
+    """
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.standing = Standing(history.measured)
+        leader = self.standing.fastest()
+        if leader is None:
+            raise ValueError("nothing was measured yet")
+        self.leader: MeasuredTrial = leader
+        """The fastest trial; all speeds are relative to it."""
+        self._curves = {
+            form: _Curve({size: self.standing.ratio(t, leader).value for size, t in column.items()})
+            for form in history.space.forms
+            if (column := self.column(form))
+        }
+        self._reference = max(
+            self._curves, key=lambda form: len(self._curves[form].speeds), default=None
+        )
+        self._costs = self._find_costs()
+        self._need = _Need.of(history)
+
+    def column(self, form: Checkpointing) -> dict[int, MeasuredTrial]:
+        """Measured trials of one form by micro-batch size, ascending."""
+        return dict(
+            sorted(
+                (t.configuration.micro_batch_size, t)
+                for t in self.history.measured
+                if t.configuration.checkpointing == form
+            )
+        )
+
+    def open(self, form: Checkpointing) -> list[Configuration]:
+        """Candidates of one form that may be tried, by ascending size."""
+        return [c for c in self.history.open_candidates if c.checkpointing == form]
+
+    def speed(self, candidate: Configuration, *, farthest_size: int | None = None) -> float:
+        """Expected speed relative to the fastest trial.
+
+        Args:
+            candidate: What it is expected of.
+            farthest_size: No more is expected of larger micro-batches than of this size.
+        """
+        form, size = candidate.checkpointing, candidate.micro_batch_size
+        size = min(size, farthest_size or size)
+        own = self._curves.get(form)
+        if own is not None and (len(own.speeds) > 1 or self._reference == form):
+            return own.at(size)
+        if self._reference is None:
+            return 1.0
+        return self._curves[self._reference].at(size) / self._costs[form]
+
+    def may_fit(self, candidate: Configuration) -> bool:
+        """Whether the trials do not lead one to expect that it runs out of memory."""
+        if self._need is None or self.history.usable_bytes is None:
+            return True
+        expected_bytes = self._need.at(self.history, candidate)
+        return expected_bytes <= self.history.usable_bytes * (1 + MEMORY_SLACK)
+
+    def _find_costs(self) -> dict[Checkpointing, float]:
+        """Time of each form relative to the reference at the same size: measured, or the least."""
+        if self._reference is None:
+            return {}
+        reference = self._curves[self._reference]
+        costs: dict[Checkpointing, float] = {}
+        floor = 0.0
+        for form in self.history.space.forms:
+            least = _least_cost(form) / _least_cost(self._reference)
+            curve = self._curves.get(form)
+            if curve is not None:
+                least = min(reference.at(size) / speed for size, speed in curve.speeds.items())
+                floor = max(floor, least)
+            costs[form] = max(floor, least)
+        return costs
+
+
+def _least_cost(form: Checkpointing) -> float:
+    return 1 + LEAST_RECOMPUTATION / form.every_n_layers if form.every_n_layers else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    """Speeds over the micro-batch sizes of one form."""
+
+    speeds: Mapping[int, float]
+    """By size, ascending; not empty."""
+
+    def at(self, size: int) -> float:
+        if size in self.speeds:
+            return self.speeds[size]
+        sizes = list(self.speeds)
+        if len(sizes) == 1:
+            return self.speeds[sizes[0]]
+        if size > sizes[-1]:
+            return self._beyond(sizes[-2], sizes[-1], size)
+        if size < sizes[0]:
+            return self._beyond(sizes[1], sizes[0], size)
+        near = sorted(sizes, key=lambda s: abs(math.log(s / size)))[:3]
+        return _through([(math.log(s), self.speeds[s]) for s in near], math.log(size))
+
+    def _beyond(self, inner: int, outer: int, size: int) -> float:
+        """Time per sample = a + b / size through the outermost two, b not below zero."""
+        inner_s, outer_s = 1 / self.speeds[inner], 1 / self.speeds[outer]
+        overhead = max(0.0, (inner_s - outer_s) / (1 / inner - 1 / outer))
+        return 1 / (outer_s + overhead * (1 / size - 1 / outer))
+
+
+def _through(points: list[tuple[float, float]], x: float) -> float:
+    """The polynomial through the points, at `x` (Lagrange)."""
+    total = 0.0
+    for i, (x_i, y_i) in enumerate(points):
+        weight = 1.0
+        for j, (x_j, _) in enumerate(points):
+            if j != i:
+                weight *= (x - x_j) / (x_i - x_j)
+        total += weight * y_i
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """Memory over what is kept for the backward pass, in samples without checkpointing."""
+
+    kept: float
+    num_bytes: int
+    bytes_per_sample: float
+
+    @classmethod
+    def of(cls, history: History) -> _Need | None:
+        """Through the two trials that keep most; None where there are not two."""
+        points = {
+            _kept_samples(history, t.configuration): t.total_bytes
+            for t in history.measured
+            if t.configuration.accumulation_steps > 1
+        }
+        if len(points) < 2:
+            return None
+        near, far = sorted(points)[-2:]
+        rise = (points[far] - points[near]) / (far - near)
+        return cls(far, points[far], max(0.0, rise))
+
+    def at(self, history: History, candidate: Configuration) -> float:
+        spared = history.gradient_bytes if candidate.accumulation_steps == 1 else 0
+        extra = _kept_samples(history, candidate) - self.kept
+        return self.num_bytes + self.bytes_per_sample * extra - spared
+
+
+def _kept_samples(history: History, candidate: Configuration) -> float:
+    space = history.space
+    every = candidate.checkpointing.every_n_layers
+    if space.kept_fractions:
+        fraction = space.kept_fractions[history.form_index(candidate)]
+    else:
+        fraction = 1 - (1 - LAYER_KEEPS) / every if every else 1.0
+    return fraction * candidate.micro_batch_size
