@@ -6,6 +6,7 @@ Every body imports what it needs when it runs: `--help`, `runs` and `show` load 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without being asked
         if hasattr(error, "format_message"):
-            code = _fail(_usage_error(error, invocation), invocation)
+            code = _fail(_usage_error(error), invocation)
         else:
             code = _fail(
                 AutotuneError(
@@ -85,26 +86,27 @@ def _fail(error: AutotuneError, invocation: Invocation) -> ExitCode:
     return error.exit_code
 
 
-def _usage_error(error: Exception, invocation: Invocation) -> UsageError:
+def _usage_error(error: Exception) -> UsageError:
     """Turns what the parser of the command line raises into an error of ours."""
     cause = str(error.format_message()).strip()  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     parameter = getattr(error, "param", None)
     command = context.command_path if context is not None else "autotune"
     remedy = f"`{command} --help` lists what there is."
-    near = getattr(error, "possibilities", None)
-    if near:
+    near = [str(name) for name in getattr(error, "possibilities", None) or ()]
+    if type(error).__name__ == "NoSuchOption":
         cause = f"There is no option {getattr(error, 'option_name', '')}."
-        remedy = f"Did you mean {' or '.join(near)}?"
-    elif "Did you mean" in cause:
-        cause, _, suggestion = cause.partition("Did you mean")
-        remedy = f"Did you mean{suggestion}"
+    elif match := re.match(r"No such command ['\"]?([^'\"]*)", cause):
+        near = near or re.findall(r"'([^']*)'", cause[match.end() + 1 :])
+        cause = f"There is no command {match[1]}."
     elif parameter is not None and context is not None and parameter.param_type_name == "option":
         flag = parameter.opts[0] + origin(context, parameter.name)
         setting = declared_settings(options.ALL).get(parameter.opts[0].removeprefix("--"))
         needed = {int: "a whole number", float: "a number"}.get(setting.type if setting else str)
         cause = f"{flag} takes {needed}." if needed else f"{cause} ({flag})"
-    return UsageError(cause.strip(), remedy)
+    if near:
+        remedy = f"Did you mean {' or '.join(near)}?"
+    return UsageError(cause, remedy)
 
 
 def _version(value: bool) -> None:

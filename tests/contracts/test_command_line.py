@@ -98,9 +98,9 @@ def test_every_option_has_a_sentence_and_its_variable() -> None:
     for name, command in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
         assert command.help.endswith("."), name
         for parameter in command.params:
-            text = f"{name} {parameter.opts}"
-            assert parameter.help.endswith("."), text
             if parameter.param_type_name == "option":
+                text = f"{name} {parameter.opts}"
+                assert parameter.help.endswith("."), text
                 expected = "AUTOTUNE_" + parameter.opts[0][2:].replace("-", "_").upper()
                 assert parameter.envvar == expected, text
 

@@ -25,11 +25,11 @@ _ERRORS = {4: NothingFeasible, 5: Unconfirmed}
 
 def run(context: typer.Context, chosen: options.Tune) -> int:
     """Runs the command."""
-    # Both pull in libraries that list and show do without.
-    from autotune import tuning
-
     request = build_request(context, chosen)
     display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
+    # Loaded when the request is known to be sound: an error in it should be told at once.
+    from autotune import tuning
+
     with Signals() as signals:
         directory = tuning.prepare(
             request,

@@ -42,9 +42,10 @@ def test_help_names_nothing_that_is_not_there(absent: str, capsys: Captured) -> 
 @pytest.mark.parametrize(
     ("arguments", "cause", "remedy"),
     [
-        (["tnue"], "No such command 'tnue'", "Did you mean 'tune'?"),
+        (["tnue"], "There is no command tnue.", "Did you mean tune?"),
+        (["quite-unlike-any"], "There is no command quite-unlike-any.", "autotune --help"),
         (["tune", "--modle", "x"], "There is no option --modle", "--model"),
-        (["tune", "--quite-unlike-any"], "No such option: --quite-unlike-any", "tune --help"),
+        (["tune", "--quite-unlike-any"], "There is no option --quite-unlike-any.", "tune --help"),
         (["tune", "--model"], "--model", "tune --help"),
         (["tune", "stray"], "stray", "tune --help"),
         (["show"], "RUN", "show --help"),
