@@ -14,7 +14,7 @@ from typing import Self
 from pydantic import ValidationError
 
 from autotune.errors import JournalError
-from autotune.events import Event, Record, TrialProgressed, record_adapter
+from autotune.events import Event, Record, TrialFinished, TrialProgressed, record_adapter
 from autotune.run_directory import write_atomically
 
 PROGRESS_INTERVAL_S = 0.2
@@ -69,6 +69,9 @@ class Journal:
             os.fsync(self._file.fileno())
             self._next_seq += 1
             self.records.append(record)
+            if isinstance(event, TrialFinished):
+                # Its last progress would look like news to whoever reads it after this.
+                self._progress_path.unlink(missing_ok=True)
             return record
 
     def close(self) -> None:
@@ -159,6 +162,13 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
+def _bytes_if_there(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
 def follow(
     path: Path,
     progress_path: Path | None = None,
@@ -189,9 +199,9 @@ def follow(
                 if record is not None and record.seq >= start_seq:
                     found = True
                     yield record
-        if progress_path is not None and progress_path.exists():
-            progress = progress_path.read_bytes()
-            if progress != last_progress:
+        if progress_path is not None:
+            progress = _bytes_if_there(progress_path)
+            if progress and progress != last_progress:
                 last_progress = progress
                 record = _record(progress)
                 if record is not None:

@@ -198,12 +198,12 @@ def _tune(session: Session, request: Request) -> RunEnded:
                 reserve_s=lambda history: _reserve_s(engine, history),
             ),
         )
-        if session.stop != "none":
+        if session.is_stopped:
             return _stopped(session)
         if not engine.history.measured:
             raise NothingFeasible(*recommendation.nothing_fits(engine.history, job.usable_bytes))
         verdict = confirm(engine, engine.history.space.baseline)
-        if session.stop != "none":
+        if session.is_stopped:
             return _stopped(session)
         if verdict is None:
             if not engine.history.measured:
@@ -238,9 +238,7 @@ def _engine(session: Session, job: Prepared, view: RunView) -> tuple[Engine, His
 def _reserve_s(engine: Engine, history: History) -> float:
     """What confirming the best against the baseline will take, from what was seen so far."""
     slowest = max((t.measured.speed.step_s for t in history.measured), default=1.0)
-    return confirmation_s(
-        num_contestants=2, cold_start_s=engine.pool.cold_start_s, trial_s=4 * slowest
-    )
+    return confirmation_s(num_contestants=2, cold_start_s=engine.pool.cold_start_s, step_s=slowest)
 
 
 def _run_started(session: Session, request: Request, *, resumed: bool) -> RunStarted:

@@ -86,6 +86,7 @@ def pretended(dtype: str, reading: Reading, float32: Reading) -> Finding | None:
             "times slower than in float32."
         ),
         remedy="Train in float32 on it.",
+        is_problem=False,
         lasts=True,
     )
 

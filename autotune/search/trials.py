@@ -43,7 +43,6 @@ class TrialPlan:
     max_steps: int = 12
     max_seconds: float = 4.0
     """Timed steps end after this, once `min_steps` are done."""
-    num_warmup_steps: int = 1
     time_limit_s: float = 300.0
     repair_loss: bool = False
     """Whether loss parity needs the Trainer's repair."""
@@ -113,7 +112,6 @@ def run_trial(
             min_steps=plan.min_steps,
             max_steps=plan.max_steps,
             max_seconds=plan.max_seconds,
-            num_warmup_steps=plan.num_warmup_steps,
             memory_fence_bytes=fence_bytes,
             repair_loss=plan.repair_loss,
         ),

@@ -7,8 +7,10 @@ against anything.
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from unittest.mock import patch
@@ -32,6 +34,7 @@ from autotune.workload.loaded import Batch, repeat_to
 PRIMING_ROWS = 2
 """Rows of the small steps that bring optimizer state and gradients into being."""
 PHASE_STEPS = 2
+PRECISE_AFTER_STEPS = 5
 
 Report = Callable[[Progress], None]
 
@@ -53,14 +56,25 @@ class SpeedSession:
             self._timed_step()
         self._warmed_up += num_steps
 
-    def block(self, *, min_steps: int, max_steps: int, max_seconds: float = float("inf")) -> Speed:
-        """Times `min_steps`, and goes on until `max_steps` or `max_seconds` are reached."""
+    def block(
+        self,
+        *,
+        min_steps: int,
+        max_steps: int,
+        max_seconds: float = math.inf,
+        precision: float = 0.0,
+    ) -> Speed:
+        """Times `min_steps`, and goes on until steps, seconds or precision are reached."""
         times_s: list[float] = []
         samples: list[int] = []
         tokens: list[int] = []
         losses: list[float] = []
         self.report(Progress(stage="speed", step=0, num_steps=max_steps))
-        while len(times_s) < max_steps and (len(times_s) < min_steps or sum(times_s) < max_seconds):
+        while len(times_s) < min_steps or not (
+            len(times_s) >= max_steps
+            or sum(times_s) >= max_seconds
+            or is_precise(times_s, samples, precision)
+        ):
             step_s, window, loss = self._timed_step()
             times_s.append(step_s)
             samples.append(sum(num_rows(batch) for batch in window))
@@ -111,6 +125,15 @@ class SpeedSession:
             backward_s=backward_s / num_steps,
             optimizer_s=max(0.0, total_s - forward_s - backward_s - data_s) / num_steps,
         )
+
+
+def is_precise(times_s: Sequence[float], samples: Sequence[int], precision: float) -> bool:
+    """Whether the mean time per sample is known to a relative standard error of `precision`."""
+    if len(times_s) < PRECISE_AFTER_STEPS:
+        return False
+    per_sample = [time_s / num for time_s, num in zip(times_s, samples, strict=True)]
+    mean = statistics.fmean(per_sample)
+    return statistics.stdev(per_sample) / math.sqrt(len(per_sample)) <= precision * mean
 
 
 def train_window(stepper: Stepper, window: list[Batch]) -> torch.Tensor:

@@ -44,7 +44,12 @@ class WorkerPool:
         self._warm: Worker | None = None
         self.num_cold_starts = 0
         self.cold_start_s = 0.0
-        """Wall time of the latest cold start."""
+        """Wall time of the slowest cold start."""
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether trials run on an accelerator, where a fork is not possible."""
+        return self._options.isolation == "inline"
 
     @property
     def options(self) -> WorkerOptions:
@@ -56,22 +61,33 @@ class WorkerPool:
         self._options = dataclasses.replace(self._options, **changes)  # type: ignore[arg-type]
         self.close()
 
-    def fresh(self, *, log: str = "worker.log") -> Worker | Stopped:
+    def launch(self) -> Worker:
+        """Starts a new worker that nothing has been asked of; the caller closes it."""
+        Path(self._options.scratch).mkdir(parents=True, exist_ok=True)
+        return Worker(self._options, self._environment, self._run.path / "worker.log")
+
+    def fresh(self) -> Worker | Stopped:
         """A new worker, loaded and never used; the caller closes it.
 
         Raises:
             AutotuneError: The workload cannot be loaded.
         """
+        return self.load(self.launch())
+
+    def load(self, worker: Worker) -> Worker | Stopped:
+        """Waits until a launched worker has loaded the workload.
+
+        Raises:
+            AutotuneError: The workload cannot be loaded; the worker is closed.
+        """
         start_s = time.perf_counter()
-        Path(self._options.scratch).mkdir(parents=True, exist_ok=True)
-        worker = Worker(self._options, self._environment, self._run.path / log)
         try:
             ready = worker.wait_ready(time_limit_s=LOAD_LIMIT_S, should_stop=self._should_stop)
         except BaseException:
             worker.close()
             raise
         self.num_cold_starts += 1
-        self.cold_start_s = time.perf_counter() - start_s
+        self.cold_start_s = max(self.cold_start_s, time.perf_counter() - start_s)
         if isinstance(ready, Stopped):
             return ready
         return worker

@@ -16,6 +16,10 @@ from autotune.configuration import Configuration
 from autotune.outcome import Failed, MemoryUse, OutOfMemory, Phases, Speed
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 
+WARMUP_STEPS = 2
+"""Untimed steps before the first timed one. The same everywhere, so that the n-th timed step of
+any measurement trains on the same global batch."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureMemory:
@@ -40,7 +44,10 @@ class MeasureSpeed:
     max_steps: int
     max_seconds: float
     """The timed part ends after the step that passes this, once `min_steps` are done."""
-    num_warmup_steps: int = 1
+    precision: float = 0.01
+    """It ends as well once the mean time per sample is known to this, as a relative standard
+    error, from at least `PRECISE_AFTER_STEPS` steps."""
+    num_warmup_steps: int = WARMUP_STEPS
     with_phases: bool = True
     memory_fence_bytes: int | None = None
     """On a CPU: bytes of data the process may add before the allocator refuses."""
@@ -62,7 +69,7 @@ class OpenSpeed:
     """Prepares a configuration in this very process and warms it up; blocks follow."""
 
     configuration: Configuration
-    num_warmup_steps: int = 2
+    num_warmup_steps: int = WARMUP_STEPS
     repair_loss: bool = False
     kind: Literal["open_speed"] = "open_speed"
 

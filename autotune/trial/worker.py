@@ -265,6 +265,7 @@ class Worker:
                         min_steps=command.min_steps,
                         max_steps=command.max_steps,
                         max_seconds=command.max_seconds,
+                        precision=command.precision,
                     )
                     phases = session.phases() if command.with_phases else None
                     return SpeedMeasured(
