@@ -16,29 +16,22 @@ import traceback
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from pydantic import JsonValue, TypeAdapter
-
 from autotune import lease, recommendation
 from autotune import request as requests
-from autotune.configuration import Configuration
+from autotune.delivery import export_run
 from autotune.errors import (
     AutotuneError,
     ExitCode,
-    JournalError,
     NothingFeasible,
     Unconfirmed,
     UsageError,
 )
 from autotune.events import (
-    Document,
-    FilesExported,
     RecommendationMade,
     RunEnded,
     RunStarted,
 )
-from autotune.export.bundle import Bundle
-from autotune.export.write import ExportedFile, write
-from autotune.journal import Journal, read
+from autotune.journal import Journal
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, new_name
 from autotune.search.confirm import confirm, confirmation_s
@@ -48,7 +41,6 @@ from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
 from autotune.view import RunView, fold
-from autotune.workload.facts import WorkloadFacts
 
 LIBRARIES = ("autotune-advisor", "torch", "transformers", "accelerate", "optuna", "datasets")
 
@@ -198,28 +190,29 @@ def _tune(session: Session, request: Request) -> RunEnded:
                 reserve_s=lambda history: _reserve_s(engine, history),
             ),
         )
-        if session.is_stopped:
+        if session.is_stopped():
             return _stopped(session)
-        if not engine.history.measured:
-            raise NothingFeasible(*recommendation.nothing_fits(engine.history, job.usable_bytes))
         verdict = confirm(engine, engine.history.space.baseline)
-        if session.is_stopped:
+        if session.is_stopped():
             return _stopped(session)
         if verdict is None:
-            if not engine.history.measured:
-                raise NothingFeasible(
-                    *recommendation.nothing_fits(engine.history, job.usable_bytes)
-                )
-            raise Unconfirmed(
-                "The budget ended before the best configuration was confirmed.",
-                "Give more with --budget and --resume; finished trials are kept.",
-            )
+            raise _unconfirmed(engine, job)
         view = fold(session.journal.records)
         document = recommendation.document(view, engine.history, request)
         session.emit(RecommendationMade(document=document))
     directory = Path(request.working_directory, request.out) if request.out else session.run.out
     export_run(session.run, directory, force=request.force, session=session)
     return RunEnded(reason="finished", exit_code=ExitCode.OK)
+
+
+def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
+    """Why there is no verdict: nothing works, or the budget was too small."""
+    if not engine.history.measured:
+        return NothingFeasible(*recommendation.nothing_fits(engine.history, job.usable_bytes))
+    return Unconfirmed(
+        "The budget ended before the best configuration was confirmed.",
+        "Give more with --budget and --resume; finished trials are kept.",
+    )
 
 
 def _engine(session: Session, job: Prepared, view: RunView) -> tuple[Engine, History]:
@@ -262,88 +255,6 @@ def library_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return versions
-
-
-def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
-    """What the files of a finished run are made of.
-
-    Args:
-        run: A run with a recommendation.
-        alternative: The kind of alternative to take instead of the recommendation.
-
-    Raises:
-        UsageError: The run has no recommendation, or no such alternative.
-    """
-    view = fold(read(run.journal))
-    if view.recommendation is None or view.workload is None or view.space is None:
-        raise UsageError(
-            f"The run {run.name!r} has no recommendation yet.",
-            "Let it end, or go on with it by `autotune tune --resume`.",
-        )
-    request = requests.load(run)
-    facts = TypeAdapter(WorkloadFacts).validate_python(view.workload.facts)
-    return Bundle(
-        run=run.name,
-        configuration=_chosen(view.recommendation, alternative),
-        baseline=Configuration.from_json(view.space.baseline),
-        document=view.recommendation,
-        workload=facts.chosen or request.workload,
-        facts=facts,
-        environment=view.workload.environment,
-        repair_loss=view.parity is not None and view.parity.repaired,
-        trials=view.trials,
-        total_steps=request.total_steps,
-        driver=request.driver,
-        device_type=view.workload.device,
-    )
-
-
-def _chosen(document: Document, alternative: str | None) -> Configuration:
-    answer = document.get("recommendation")
-    if not isinstance(answer, dict):
-        raise UsageError("The run has no recommendation.", "Go on with it by --resume.")
-    if alternative is None:
-        return _configuration(answer["configuration"])
-    offered = answer.get("alternatives")
-    for item in offered if isinstance(offered, list) else []:
-        if isinstance(item, dict) and item.get("kind") == alternative:
-            return _configuration(item["configuration"])
-    known = ", ".join(repr(kind) for kind in recommendation.kinds(document))
-    raise UsageError(
-        f"There is no alternative {alternative!r} in this run.",
-        f"It offers {known}." if known else "The recommendation has no alternatives.",
-    )
-
-
-def _configuration(value: JsonValue) -> Configuration:
-    if not isinstance(value, dict):
-        raise JournalError("The run's recommendation is damaged.", "Start a new run.")
-    return Configuration.from_json(value)
-
-
-def export_run(
-    run: RunDirectory,
-    directory: Path,
-    *,
-    alternative: str | None = None,
-    force: bool = False,
-    session: Session | None = None,
-) -> tuple[ExportedFile, ...]:
-    """Writes every file of a finished run, each read back by its consumer.
-
-    Raises:
-        UsageError: There is nothing to export.
-        ExportError: A file cannot be written, or its consumer refuses it.
-    """
-    files = write(bundle_of(run, alternative), directory, force=force, log=run.path / "export.log")
-    if session is not None:
-        session.emit(
-            FilesExported(
-                directory=str(directory.absolute()),
-                files=tuple(TypeAdapter(ExportedFile).dump_python(f, mode="json") for f in files),
-            )
-        )
-    return files
 
 
 def main() -> None:

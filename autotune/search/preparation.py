@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,8 @@ def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]
     """
     scratch = session.run.workload.absolute()
     scratch.mkdir(parents=True, exist_ok=True)
-    spec = resolve(request.workload, scratch, Path(request.working_directory))
+    # What is wrong with the request is said before anything is measured.
+    resolve(request.workload, scratch, Path(request.working_directory))
     machine = known_machine()
     limit_bytes, source = _memory_limit(request, machine)
     on_device = machine.device.kind != "cpu"
@@ -91,23 +92,41 @@ def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]
     )
     _warn_about_machine(session, request, machine, limit_bytes)
     environment = trial_environment(machine.host.num_threads)
-    pool = WorkerPool(
-        session.run,
-        WorkerOptions(
-            spec=spec_adapter().dump_python(spec, mode="json"),
-            scratch=str(scratch),
-            working_directory=request.working_directory,
-            driver=request.driver,
-            isolation="inline" if on_device or not hasattr(os, "fork") else "fork",
-            others_bytes=sum(p.used_bytes or 0 for p in machine.device.processes)
-            if on_device
-            else 0,
-        ),
-        {**os.environ, **environment},
-        session.why_stop_now,
-    )
-    try:
+    with worker_pool(session, request, machine, environment) as pool:
         yield _check(session, request, machine, usable, pool, environment)
+
+
+@contextmanager
+def worker_pool(
+    session: Session, request: Request, machine: Machine, environment: Mapping[str, str]
+) -> Iterator[WorkerPool]:
+    """Workers for a request, which are ended when the block is left.
+
+    Args:
+        session: Whose run they work for.
+        request: What they load.
+        machine: Where they run.
+        environment: Variables on top of this process's own.
+
+    Raises:
+        UsageError: The workload cannot be resolved.
+    """
+    scratch = session.run.workload.absolute()
+    scratch.mkdir(parents=True, exist_ok=True)
+    spec = resolve(request.workload, scratch, Path(request.working_directory))
+    on_device = machine.device.kind != "cpu"
+    others = sum(p.used_bytes or 0 for p in machine.device.processes) if on_device else 0
+    options = WorkerOptions(
+        spec=spec_adapter().dump_python(spec, mode="json"),
+        scratch=str(scratch),
+        working_directory=request.working_directory,
+        driver=request.driver,
+        isolation="inline" if on_device or not hasattr(os, "fork") else "fork",
+        others_bytes=others,
+    )
+    pool = WorkerPool(session.run, options, {**os.environ, **environment}, session.why_stop_now)
+    try:
+        yield pool
     finally:
         pool.close()
 
@@ -161,12 +180,12 @@ def _check(
         facts=facts,
         pool=pool,
         space=space,
-        plan=_trial_plan(request, usable, repair_loss=parity.repaired),
+        plan=trial_plan(request, usable, repair_loss=parity.repaired),
         gradient_bytes=_gradient_bytes(facts, ready),
     )
 
 
-def _trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan:
+def trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan:
     """Long enough to see a difference, short enough that all trials fit the budget."""
     budget = request.budget
     per_trial_s = TRIAL_TIME_FRACTION * budget.seconds / budget.trials

@@ -122,9 +122,8 @@ class Session:
             # Time on hold is the user's, not the budget's.
             self.deadline_s += POLL_INTERVAL_S
             self.listen()
-        return self.is_stopped
+        return self.is_stopped()
 
-    @property
     def is_stopped(self) -> bool:
         """Whether somebody asked the run to end."""
         return self.stop != "none"

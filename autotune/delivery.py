@@ -1,0 +1,108 @@
+"""The files of a finished run: gathers what they are made of, and has them written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import JsonValue, TypeAdapter
+
+from autotune import recommendation
+from autotune import request as requests
+from autotune.configuration import Configuration
+from autotune.errors import (
+    JournalError,
+    UsageError,
+)
+from autotune.events import (
+    Document,
+    FilesExported,
+)
+from autotune.export.bundle import Bundle
+from autotune.export.write import ExportedFile, write
+from autotune.journal import read
+from autotune.run_directory import RunDirectory
+from autotune.search.session import Session
+from autotune.view import fold
+from autotune.workload.facts import WorkloadFacts
+
+
+def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
+    """What the files of a finished run are made of.
+
+    Args:
+        run: A run with a recommendation.
+        alternative: The kind of alternative to take instead of the recommendation.
+
+    Raises:
+        UsageError: The run has no recommendation, or no such alternative.
+    """
+    view = fold(read(run.journal))
+    if view.recommendation is None or view.workload is None or view.space is None:
+        raise UsageError(
+            f"The run {run.name!r} has no recommendation yet.",
+            "Let it end, or go on with it by `autotune tune --resume`.",
+        )
+    request = requests.load(run)
+    facts = TypeAdapter(WorkloadFacts).validate_python(view.workload.facts)
+    return Bundle(
+        run=run.name,
+        configuration=_chosen(view.recommendation, alternative),
+        baseline=Configuration.from_json(view.space.baseline),
+        document=view.recommendation,
+        workload=facts.chosen or request.workload,
+        facts=facts,
+        environment=view.workload.environment,
+        repair_loss=view.parity is not None and view.parity.repaired,
+        trials=view.trials,
+        total_steps=request.total_steps,
+        driver=request.driver,
+        device_type=view.workload.device,
+    )
+
+
+def _chosen(document: Document, alternative: str | None) -> Configuration:
+    answer = document.get("recommendation")
+    if not isinstance(answer, dict):
+        raise UsageError("The run has no recommendation.", "Go on with it by --resume.")
+    if alternative is None:
+        return _configuration(answer["configuration"])
+    offered = answer.get("alternatives")
+    for item in offered if isinstance(offered, list) else []:
+        if isinstance(item, dict) and item.get("kind") == alternative:
+            return _configuration(item["configuration"])
+    known = ", ".join(repr(kind) for kind in recommendation.kinds(document))
+    raise UsageError(
+        f"There is no alternative {alternative!r} in this run.",
+        f"It offers {known}." if known else "The recommendation has no alternatives.",
+    )
+
+
+def _configuration(value: JsonValue) -> Configuration:
+    if not isinstance(value, dict):
+        raise JournalError("The run's recommendation is damaged.", "Start a new run.")
+    return Configuration.from_json(value)
+
+
+def export_run(
+    run: RunDirectory,
+    directory: Path,
+    *,
+    alternative: str | None = None,
+    force: bool = False,
+    session: Session | None = None,
+) -> tuple[ExportedFile, ...]:
+    """Writes every file of a finished run, each read back by its consumer.
+
+    Raises:
+        UsageError: There is nothing to export.
+        ExportError: A file cannot be written, or its consumer refuses it.
+    """
+    files = write(bundle_of(run, alternative), directory, force=force, log=run.path / "export.log")
+    if session is not None:
+        session.emit(
+            FilesExported(
+                directory=str(directory.absolute()),
+                files=tuple(TypeAdapter(ExportedFile).dump_python(f, mode="json") for f in files),
+            )
+        )
+    return files
