@@ -43,12 +43,12 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
     code.imports.add("argparse")
     code.imports.add("torch.utils.data", "DataLoader")
     code.imports.add("accelerate", "Accelerator")
-    code.imports.add("accelerate.utils", "DataLoaderConfiguration", "set_seed")
+    code.imports.add("accelerate.utils", "set_seed")
     code.imports.add("transformers", "get_scheduler")
     _constants(code, bundle)
     body = [
         _arguments(bundle),
-        _accelerator(bundle),
+        _accelerator(code, bundle),
         *code.data,
         "\n".join(["    set_seed(SEED)", *code.model, *_model_settings(bundle, installed)]),
         f"{code.collator}\n{_loader(bundle)}",
@@ -105,7 +105,7 @@ def _arguments(bundle: Bundle) -> str:
     )
 
 
-def _accelerator(bundle: Bundle) -> str:
+def _accelerator(code: JobCode, bundle: Bundle) -> str:
     arguments = []
     if weighs_losses(bundle):
         arguments.append("gradient_accumulation_steps=ACCUMULATION_STEPS")
@@ -113,6 +113,7 @@ def _accelerator(bundle: Bundle) -> str:
         arguments.append(f"mixed_precision={literal(PRECISION[bundle.workload.precision])}")
     if not bundle.workload.streaming:
         # Without it the order of the rows would depend on what drew random numbers before.
+        code.imports.add("accelerate.utils", "DataLoaderConfiguration")
         arguments.append("dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True)")
     return call("accelerator = Accelerator(", arguments, indent=4)
 
@@ -219,7 +220,7 @@ def _single(bundle: Bundle) -> list[str]:
         "for batch in train_dataloader:",
         "    loss = model(**batch).loss",
         "    accelerator.backward(loss)",
-        *_step(bundle, "loss.item()"),
+        *_step(bundle, "loss"),
     ]
 
 
@@ -241,31 +242,40 @@ def _window(code: JobCode, bundle: Bundle) -> list[str]:
         ),
     }[bundle.loss_items]
     total = f"sum({noun})"
-    factors = "ACCUMULATION_STEPS"
+    scaled = "loss * ACCUMULATION_STEPS"
+    division = "window of an epoch too. accelerator.backward divides by ACCUMULATION_STEPS."
     gather = []
     if bundle.configuration.world_size > 1 and not bundle.uses_local_sgd:
-        factors += " * accelerator.num_processes"
         if bundle.loss_items == "rows":
             code.imports.add("torch")
             total = f"torch.tensor({total}, device=accelerator.device)"
         gather = ["    total = accelerator.gather(total).sum()"]
+        scaled = "loss * scale"
+        division = (
+            "window of an epoch too. scale makes up for two divisions: accelerator.backward's"
+        )
     return [
         "batches = iter(train_dataloader)",
         "while window := list(islice(batches, ACCUMULATION_STEPS)):",
         f"    # The model's loss is {comment}. Weighing it by the share",
         "    # of its batch in the whole window makes accumulation exact, in the last, short",
-        "    # window of an epoch too. accelerator.backward divides by ACCUMULATION_STEPS.",
+        f"    # {division}",
+        *(
+            ["    # by ACCUMULATION_STEPS, and the mean of the gradients over the ranks."]
+            * bool(gather)
+        ),
         f"    {noun} = [{count} for batch in window]",
         f"    total = {total}",
         *gather,
-        "    window_loss = 0.0",
+        *(["    scale = ACCUMULATION_STEPS * accelerator.num_processes"] * bool(gather)),
+        "    step_loss = 0.0",
         "    for i, batch in enumerate(window):",
         "        is_last = i == len(window) - 1",
         "        with nullcontext() if is_last else accelerator.no_sync(model):",
         f"            loss = model(**batch).loss * {noun}[i] / total",
-        f"            accelerator.backward(loss * {factors})",
-        "        window_loss += loss.detach()",
-        *_step(bundle, "window_loss.item()"),
+        f"            accelerator.backward({scaled})",
+        "        step_loss += loss.detach()",
+        *_step(bundle, "step_loss"),
     ]
 
 
@@ -284,7 +294,7 @@ def _step(bundle: Bundle, loss: str) -> list[str]:
         *(["    local_sgd.step()"] if bundle.uses_local_sgd else []),
         "    step += 1",
         "    if step % 10 == 0:",
-        f'        accelerator.print(f"step {{step}} of {{max_steps}}: loss {{{loss}:.4f}}")',
+        f'        accelerator.print(f"step {{step}}/{{max_steps}}: loss {{{loss}:.4f}}")',
         "    if step == max_steps:",
         "        break",
     ]

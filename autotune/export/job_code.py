@@ -83,19 +83,18 @@ def dataset(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None
             arguments.append("streaming=True")
         lines = [code.call("dataset = load_dataset(", arguments)]
     if preparation.drops_blank_rows:
-        code.functions.append(_IS_FILLED)
         columns = [getattr(spec.columns, role.field) for role in TASK_ROLES[spec.task]]
-        conditions = " and ".join(
-            f"is_filled(row[{literal(name)}])" for name in columns if name is not None
-        )
-        lines.append(code.call("dataset = dataset.filter(", [f"lambda row: {conditions}"]))
+        names = literal(tuple(name for name in columns if name is not None))
+        code.functions.append(_IS_FILLED.format(names=names))
+        lines.append("    dataset = dataset.filter(is_filled)")
     code.data.append("\n".join(lines))
 
 
 _IS_FILLED = '''\
-def is_filled(value):
-    """Whether a value is there and not blank."""
-    return value is not None and value != [] and str(value).strip() != ""'''
+def is_filled(row):
+    """Whether no column that is read is missing or blank."""
+    values = [row[name] for name in {names}]
+    return all(value not in (None, []) and str(value).strip() for value in values)'''
 
 
 def tokenizer(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -47,8 +48,20 @@ def call(head: str, arguments: Sequence[str], *, tail: str = ")", indent: int = 
     inner = f"{space}    {', '.join(arguments)}"
     if is_flat and len(inner) <= LINE_LENGTH:
         return f"{space}{head}\n{inner}\n{space}{tail}"
-    lines = "\n".join(f"{space}    {argument}," for argument in arguments)
+    lines = "\n".join(_argument(argument, indent + 4) for argument in arguments)
     return f"{space}{head}\n{lines}\n{space}{tail}"
+
+
+def _argument(argument: str, indent: int) -> str:
+    """An argument on a line of its own, a dictionary on several where it does not fit."""
+    line = f"{' ' * indent}{argument},"
+    name, bracket, inner = argument.partition("={")
+    if len(line) <= LINE_LENGTH or not bracket:
+        return line
+    values = ast.literal_eval("{" + inner)
+    space = " " * indent
+    entries = [f"{space}    {literal(key)}: {literal(value)}," for key, value in values.items()]
+    return "\n".join([f"{space}{name}={{", *entries, f"{space}}},"])
 
 
 def block(text: str, indent: int = 4) -> str:

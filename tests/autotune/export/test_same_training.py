@@ -19,6 +19,8 @@ from autotune.workload.spec import WorkloadSpec
 from tests.autotune.export import jobs
 from tests.autotune.export.bundles import bundle_of
 
+pytestmark = pytest.mark.usefixtures("_light")
+
 
 @pytest.fixture(scope="module")
 def installed() -> Installed:
