@@ -11,20 +11,22 @@ from autotune.errors import WorkloadError
 from autotune.workload import data
 from autotune.workload import model as models
 from autotune.workload.columns import choose
-from autotune.workload.data import column_names, drop_blank, open_dataset
+from autotune.workload.data import drop_blank, open_dataset
 from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import TASK_LOSS_ITEMS, LoadedWorkload
 from autotune.workload.lora import add_adapters, check_installed
 from autotune.workload.options import training_options
 from autotune.workload.resolve import resolve
-from autotune.workload.rows import MapRows, Rows, StreamRows, column_lengths, row_tokens
+from autotune.workload.rows import MapRows, Rows, StreamRows, field_lengths, row_tokens
 from autotune.workload.spec import WorkloadSpec
 from autotune.workload.tasks import recipe_class
 from autotune.workload.tasks.recipe import Recipe
 from autotune.workload.tokenizer import load_tokenizer
+from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
+    import datasets
     from transformers import PreTrainedModel
 
     from autotune.workload.data import AnyDataset
@@ -51,7 +53,8 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
     digest = workload_digest(spec)
 
     raw = open_dataset(spec, scratch)
-    columns = choose(spec.columns, spec.task, column_names(raw))
+    names = data.column_names(raw)
+    columns = choose(spec.columns, spec.task, names)
     raw = drop_blank(raw, columns, spec, notes)
     config = models.load_config(spec)
     tokenizer = load_tokenizer(spec, notes)
@@ -60,13 +63,13 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
     recipe.configure(config)
     model = models.build_model(spec, config, recipe.auto_model, notes)
     models.check_vocabulary(model, tokenizer, spec.model or spec.model_config or "")
-    if model.config.pad_token_id is None or spec.pad_token is not None:
+    if getattr(model.config, "pad_token_id", None) is None or spec.pad_token is not None:
         model.config.pad_token_id = tokenizer.pad_token_id
 
     tokenizer.model_input_names = models.accepted(model, tokenizer.model_input_names)
     max_length = _max_length(spec, recipe, model, notes)
     dataset, rows = _prepare(
-        raw, recipe, max_length, spec, scratch / f"rows-{digest[:16]}.arrow", notes
+        raw, names, recipe, max_length, spec, scratch / f"rows-{digest[:16]}.arrow", notes
     )
     collator = recipe.collator(model)
     if spec.lora is not None:
@@ -127,6 +130,7 @@ def _max_length(
 
 def _prepare(
     raw: AnyDataset,
+    names: list[str],
     recipe: Recipe,
     max_length: int,
     spec: WorkloadSpec,
@@ -134,53 +138,59 @@ def _prepare(
     notes: list[str],
 ) -> tuple[AnyDataset, Rows]:
     """The training samples, and the chooser among them."""
-    names = column_names(raw)
-    if spec.streaming:
-        stream = raw.map(
+    options = {
+        "batched": True,
+        "remove_columns": names,
+        "fn_kwargs": {"max_length": max_length},
+    }
+    with foreign_errors(
+        "The data", doing="turned into tokens", remedy="Check the columns and --max-length."
+    ):
+        if spec.streaming:
+            return _prepare_stream(raw.map(recipe.tokenise, **options), recipe, max_length, notes)
+        dataset = raw.map(
             recipe.tokenise,
-            batched=True,
-            remove_columns=names,
-            fn_kwargs={"max_length": max_length},
+            cache_file_name=str(file),
+            # Spares `datasets` the hashing of the tokenizer; the file name tells what it holds.
+            new_fingerprint=file.stem,
+            **options,
         )
-        if recipe.least_tokens > 1:
-            stream = stream.filter(
-                lambda row: row_tokens(row, recipe.length_fields) >= recipe.least_tokens
-            )
-        found = StreamRows(dataset=stream, length_fields=recipe.length_fields)
-        if not found.tokens_max:
-            raise _no_samples(recipe, max_length)
-        notes.append(
-            f"The longest sample of a stream is not known: memory is measured with the longest of "
-            f"the first {data.PEEK_ROWS} rows ({found.tokens_max} tokens); later ones may have up "
-            f"to {max_length} tokens."
-        )
-        return stream, found
-    dataset = raw.map(
-        recipe.tokenise,
-        batched=True,
-        remove_columns=names,
-        fn_kwargs={"max_length": max_length},
-        cache_file_name=str(file),
-        # Spares `datasets` the hashing of the tokenizer; the file name tells what it holds.
-        new_fingerprint=file.stem,
-    )
-    lengths = column_lengths(dataset, recipe.length_fields)
+    by_field = field_lengths(dataset, recipe.length_fields)
+    lengths = [sum(row) for row in by_field]
     keep = [i for i, length in enumerate(lengths) if length >= recipe.least_tokens]
     if not keep:
         raise _no_samples(recipe, max_length)
+    num_reaching = sum(max(row) >= max_length for row in by_field)
+    if num_reaching and not recipe.packing:
+        notes.append(
+            f"{num_reaching} of {len(lengths)} rows reach the maximum length of {max_length} "
+            "tokens; what is longer is cut."
+        )
     if len(keep) < len(lengths):
         notes.append(
             f"{len(lengths) - len(keep)} of {len(lengths)} rows are left out, since they have "
             f"fewer than {recipe.least_tokens} tokens."
         )
         dataset, lengths = dataset.select(keep), [lengths[i] for i in keep]
-    num_cut = sum(length >= max_length for length in lengths)
-    if num_cut and not recipe.packing:
-        notes.append(
-            f"{num_cut} of {len(lengths)} rows reach the maximum length of {max_length} tokens "
-            "and are cut there."
-        )
     return dataset, MapRows(dataset=dataset, lengths=lengths, seed=spec.seed)
+
+
+def _prepare_stream(
+    stream: datasets.IterableDataset, recipe: Recipe, max_length: int, notes: list[str]
+) -> tuple[datasets.IterableDataset, Rows]:
+    if recipe.least_tokens > 1:
+        stream = stream.filter(
+            lambda row: row_tokens(row, recipe.length_fields) >= recipe.least_tokens
+        )
+    rows = StreamRows(dataset=stream, length_fields=recipe.length_fields)
+    if not rows.tokens_max:
+        raise _no_samples(recipe, max_length)
+    notes.append(
+        "The longest sample of a stream is not known: memory is measured with the longest of the "
+        f"first {data.PEEK_ROWS} rows ({rows.tokens_max} tokens); later ones may have up to "
+        f"{max_length} tokens."
+    )
+    return stream, rows
 
 
 def _no_samples(recipe: Recipe, max_length: int) -> WorkloadError:

@@ -130,15 +130,12 @@ def row_tokens(row: Row, fields: tuple[str, ...]) -> int:
     return sum(len(value) for name in fields if isinstance(value := row[name], Sequence))
 
 
-def column_lengths(dataset: datasets.Dataset, fields: tuple[str, ...]) -> list[int]:
-    """Tokens of every row, read off the offsets of the columns without touching the tokens."""
+def field_lengths(dataset: datasets.Dataset, fields: tuple[str, ...]) -> list[tuple[int, ...]]:
+    """Tokens of every row, field by field, read off the columns without touching the tokens."""
     import pyarrow.compute
 
     if not len(dataset):
         return []
     table = dataset.with_format("arrow")[:]
-    totals = pyarrow.compute.list_value_length(table[fields[0]])
-    for name in fields[1:]:
-        totals = pyarrow.compute.add(totals, pyarrow.compute.list_value_length(table[name]))
-    lengths: list[int] = totals.to_pylist()
-    return lengths
+    columns = (pyarrow.compute.list_value_length(table[name]).to_pylist() for name in fields)
+    return list(zip(*columns, strict=True))

@@ -9,12 +9,13 @@ from autotune.errors import AutotuneError, WorkloadError
 
 
 @contextmanager
-def foreign_errors(subject: str, *, remedy: str) -> Iterator[None]:
+def foreign_errors(subject: str, *, remedy: str, doing: str = "loaded") -> Iterator[None]:
     """Raises a `WorkloadError` about `subject` for whatever goes wrong inside.
 
     Args:
         subject: What was being loaded, as the start of a sentence.
         remedy: What to do where the error itself suggests nothing better.
+        doing: What failed, as a participle.
 
     Raises:
         WorkloadError: Something inside failed; memory that runs out and interrupts pass through.
@@ -35,7 +36,7 @@ def foreign_errors(subject: str, *, remedy: str) -> Iterator[None]:
                 f"{subject} is not here, and the hub cannot be reached.",
                 "Give the path of a local copy, or try again with a network connection.",
             ) from error
-        raise WorkloadError(f"{subject} cannot be loaded: {root_cause(error)}", remedy) from error
+        raise WorkloadError(f"{subject} cannot be {doing}: {root_cause(error)}", remedy) from error
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

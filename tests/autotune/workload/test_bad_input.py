@@ -273,6 +273,18 @@ def test_a_task_that_the_model_has_no_head_for(t5: str, tmp_path: Path, load_her
     assert "another --task" in message
 
 
+def test_a_length_that_leaves_no_room_for_the_context(
+    bert: str, tmp_path: Path, load_here: Load
+) -> None:
+    answers = {"text": ["Paris"], "answer_start": [0]}
+    row = {"question": "where was it and who lives in it", "context": "Paris", "answers": answers}
+    data = write_jsonl(tmp_path / "d.jsonl", [row] * 2)
+    spec = WorkloadSpec(task="question-answering", model_config=bert, dataset=data, max_length=6)
+    message = refused(load_here, spec)
+    assert "cannot be turned into tokens" in message
+    assert "--max-length" in message
+
+
 def test_an_encoder_cannot_write(bert: str, tmp_path: Path, load_here: Load) -> None:
     data = write_csv(tmp_path / "d.csv", ("source", "target"), [("good", "bad"), ("bad", "good")])
     message = refused(load_here, WorkloadSpec(task="seq2seq-lm", model_config=bert, dataset=data))

@@ -70,7 +70,7 @@ def test_weights_of_half_precision_are_trained_in_full(
     save: Callable[..., str], reviews: str, load_here: Load
 ) -> None:
     saved = save(transformers.BertForSequenceClassification, torch.bfloat16)
-    assert json.loads((Path(saved) / "config.json").read_text())["dtype"] == "bfloat16"
+    assert '"bfloat16"' in (Path(saved) / "config.json").read_text()
     loaded = load_here(classify(saved, reviews))
     assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
     random = load_here(replace(classify(saved, reviews), model=None, model_config=saved))
@@ -196,5 +196,6 @@ def test_what_was_chosen_is_a_complete_spec(
     assert chosen is not None
     assert chosen.columns == Columns(text="text", label="label")
     assert chosen.max_length == 32
-    assert chosen.optim == facts.optim == "adamw_torch_fused"
+    default = transformers.TrainingArguments(output_dir="unused").optim
+    assert chosen.optim == facts.optim == default.value
     assert config_of(load_here(chosen)).num_labels == 2

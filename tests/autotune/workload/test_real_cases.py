@@ -45,7 +45,7 @@ def test_minilm_on_long_reviews_is_cut_at_the_asked_length(tmp_path: Path) -> No
     loaded = load(job("long-reviews.csv", max_length=256), tmp_path, tmp_path)
     assert (loaded.facts.num_rows, loaded.facts.tokens_max) == (300, 256)
     (note,) = [note for note in loaded.facts.notes if "maximum length" in note]
-    assert note == "97 of 300 rows reach the maximum length of 256 tokens and are cut there."
+    assert note == "97 of 300 rows reach the maximum length of 256 tokens; what is longer is cut."
 
 
 def test_minilm_as_a_masked_language_model(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_causal_lm_pads_with_the_end_token_and_masks_it(
     assert loaded.facts.num_rows == 4
     assert any("1 of 5 rows are left out" in note for note in loaded.facts.notes)
     assert any("no padding token; '<eos>' is used" in note for note in loaded.facts.notes)
-    assert any("1 of 4 rows reach the maximum length of 6 tokens" in n for n in loaded.facts.notes)
+    assert any("1 of 5 rows reach the maximum length of 6 tokens" in n for n in loaded.facts.notes)
     batch = loaded.data_collator([loaded.train_dataset[0], loaded.train_dataset[1]])
     assert batch["input_ids"].tolist() == [
         [GPT2["good"], GPT2["film"], GPT2["<eos>"], GPT2["<eos>"]],
@@ -198,7 +198,8 @@ def test_seq2seq_reads_one_text_and_writes_another(
 ) -> None:
     rows = [("good film", "fine"), ("the plot was bad", "it was poor")]
     data = write_csv(tmp_path / "d.csv", ("document", "summary"), rows)
-    loaded = load_here(WorkloadSpec(task="seq2seq-lm", model_config=t5, dataset=data))
+    spec = WorkloadSpec(task="seq2seq-lm", model_config=t5, dataset=data, max_length=8)
+    loaded = load_here(spec)
     assert loaded.train_dataset[0] == {
         "input_ids": [T5["good"], T5["film"], T5["</s>"]],
         "attention_mask": [1, 1, 1],
@@ -209,6 +210,10 @@ def test_seq2seq_reads_one_text_and_writes_another(
     assert batch["decoder_input_ids"][0].tolist() == [0, T5["fine"], T5["</s>"], 0]
     assert loaded.count_tokens(batch) == (3 + 5) + (2 + 4)
     assert loaded.facts.tokens_max == 9
+    assert not any("maximum length" in note for note in loaded.facts.notes)
+    cut = load_here(replace(spec, max_length=4)).facts
+    assert cut.tokens_max == 8
+    assert "1 of 2 rows reach the maximum length of 4 tokens" in cut.notes[0]
 
 
 @pytest.mark.parametrize("task", ["causal-lm", "seq2seq-lm", "token-classification"])
