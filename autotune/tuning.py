@@ -176,6 +176,8 @@ def _tune(session: Session, request: Request) -> RunEnded:
     """Probe, load, check, search, confirm, recommend, export."""
     view = fold(session.journal.records)
     session.emit(_run_started(session, request, resumed=view.started is not None))
+    if view.recommendation is not None and view.ended is not None and view.ended.exit_code == 0:
+        return RunEnded(reason="finished before", exit_code=ExitCode.OK)
     with prepare_job(session, request) as job:
         if job is None:
             return _stopped(session)

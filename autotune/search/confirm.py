@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import psutil
-
 from autotune.configuration import Configuration
 from autotune.events import Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
@@ -22,6 +20,7 @@ from autotune.search.ranking import Standing
 from autotune.search.statistics import Ratio, ratio_of_times, samples_per_s_interval
 from autotune.search.trials import TrialResult
 from autotune.trial.protocol import WARMUP_STEPS
+from probes.memory import read_memory
 
 MIN_ROUNDS = 4
 MAX_ROUNDS = 12
@@ -118,7 +117,7 @@ class _Contest:
         held_bytes = sum(t.total_bytes for t in trials)
         if self._engine.pool.is_on_device:
             return held_bytes <= self._engine.plan.limit_bytes
-        return held_bytes <= psutil.virtual_memory().available * TOGETHER_FRACTION
+        return held_bytes <= read_memory().available_bytes * TOGETHER_FRACTION
 
     def run(self) -> Verdict | None:
         try:
@@ -129,7 +128,8 @@ class _Contest:
                 self._hold(contestant, contestant.enter())
             rounds = 0
             while rounds < MAX_ROUNDS and not self._is_settled(rounds):
-                if rounds and self._session.remaining_s <= 0:
+                self._session.listen()
+                if self._session.is_stopped() or (rounds and self._session.remaining_s <= 0):
                     break
                 first = rounds % len(self._contestants)
                 for contestant in self._contestants[first:] + self._contestants[:first]:
@@ -189,7 +189,9 @@ class _Contest:
         )
 
     def _verdict(self, rounds: int) -> Verdict | None:
-        if rounds == 0:
+        if rounds == 0 or self._session.is_stopped():
+            for contestant in self._contestants:
+                self._finish(contestant, Stopped(cause="The run was stopped meanwhile."))
             return None
         leader, reference = self._leader(), self._reference()
         ratio = self._ratio(leader, reference)

@@ -14,7 +14,7 @@ from autotune.events import (
     TrialProgressed,
     TrialStarted,
 )
-from autotune.outcome import Measured, Outcome, Purpose
+from autotune.outcome import Measured, Outcome, Purpose, Stopped, TimedOut
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.order import Next, Over
@@ -28,6 +28,8 @@ from autotune.trial.protocol import Progress
 TIME_LIMIT_FACTOR = 10.0
 """A trial that takes this many times the slowest measured one hangs, or might as well."""
 LEAST_TIME_LIMIT_S = 60.0
+LEAST_LEFT_S = 5.0
+"""What a trial gets that was started just before the time ran out."""
 
 
 class Strategy(Protocol):
@@ -128,15 +130,19 @@ class Engine:
         limit_s = max(LEAST_TIME_LIMIT_S, TIME_LIMIT_FACTOR * self._slowest_s)
         if not self._slowest_s:
             limit_s = self.plan.time_limit_s
+        left_s = max(LEAST_LEFT_S, self.session.remaining_s)
         result = run_trial(
             self.pool,
             configuration,
-            replace(self.plan, time_limit_s=limit_s),
+            replace(self.plan, time_limit_s=min(limit_s, left_s)),
             log=self.session.run.trial(number) / "output.log",
             interval=samples_per_s_interval,
             on_progress=self.progress(number),
             should_stop=self.session.why_stop_now,
         )
+        if isinstance(result.outcome, TimedOut) and left_s < limit_s:
+            # It says nothing about the configuration, which a resumed run may try again.
+            result = replace(result, outcome=Stopped(cause="The time of the run was spent."))
         if isinstance(result.outcome, Measured):
             self._slowest_s = max(self._slowest_s, result.wall_s)
         return self.finished(number, configuration, purpose, result)

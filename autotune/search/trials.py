@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from autotune.configuration import Configuration
 from autotune.outcome import (
     Interval,
@@ -28,6 +26,7 @@ from autotune.trial.protocol import (
     Progress,
     SpeedMeasured,
 )
+from probes.memory import read_memory
 
 FENCE_FRACTION = 0.9
 """Part of the host's available memory that a trial may fill before its allocator refuses."""
@@ -89,7 +88,7 @@ def run_trial(
         wall_s = time.perf_counter() - start_s
         return TrialResult(outcome=outcome, wall_s=wall_s, overhead_s=max(0.0, wall_s - steps_s))
 
-    fence_bytes = int(psutil.virtual_memory().available * FENCE_FRACTION)
+    fence_bytes = int(read_memory().available_bytes * FENCE_FRACTION)
     memory_reply = pool.ask(
         MeasureMemory(
             configuration=configuration,
