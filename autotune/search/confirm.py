@@ -79,6 +79,11 @@ def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
             continue
 
 
+def is_tie(ratio: Ratio) -> bool:
+    """Whether the rounds leave open which side is faster."""
+    return ratio.low <= 1.0 <= ratio.high
+
+
 class _Contest:
     def __init__(
         self, engine: Engine, entered: Sequence[MeasuredTrial], baseline: Configuration
@@ -177,7 +182,7 @@ class _Contest:
         """The fastest; of those that tie with it, the one that leaves the most memory free."""
         reference = self._reference()
         fastest = max(self._contestants, key=lambda c: self._ratio(c, reference).value)
-        tied = [c for c in self._contestants if self._ratio(c, fastest).is_tie or c is fastest]
+        tied = [c for c in self._contestants if is_tie(self._ratio(c, fastest))]
         return min(tied, key=lambda c: c.total_bytes)
 
     def _is_settled(self, rounds: int) -> bool:
@@ -204,7 +209,7 @@ class _Contest:
             speedup=ratio.value,
             speedup_ci95=ratio.interval,
             num_pairs=rounds,
-            is_tie=leader is not reference and ratio.is_tie,
+            is_tie=leader is not reference and is_tie(ratio),
             settled=self._is_settled(rounds),
             samples_per_s=best.samples_per_s,
             samples_per_s_ci95=samples_per_s_interval(best),

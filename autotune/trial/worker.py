@@ -11,6 +11,8 @@ Run as `python -m autotune.trial.worker FD OPTIONS`, where FD is the channel's f
 from __future__ import annotations
 
 import contextlib
+import copy
+import gc
 import json
 import os
 import select
@@ -21,7 +23,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -112,7 +114,6 @@ class Worker:
         self.level_bytes = 0
         self.num_threads = 1
         self._session: SpeedSession | None = None
-        self._pristine: dict[str, object] | None = None
 
     def load(self) -> None:
         """Imports, loads the workload and says so, or says why it cannot."""
@@ -222,14 +223,13 @@ class Worker:
 
     def _answer(self, command: Command) -> Reply:
         from autotune.trial.checks import check_parity, try_checkpointing
-        from autotune.trial.device import fence_data, high_water_bytes
+        from autotune.trial.device import high_water_bytes
         from autotune.trial.meter import SpeedSession, measure_memory
 
-        workload = self.workload
-        assert workload is not None, "load() comes first"
         driver = self.options.driver
-        if not isinstance(command, ContinueSpeed):
-            self._restore_weights()
+        if isinstance(command, ContinueSpeed):
+            return self._continue(command)
+        workload = self._untouched()
         with scratch_directory(self.options.scratch) as output_dir:
             match command:
                 case TryCheckpointing():
@@ -245,9 +245,8 @@ class Worker:
                         output_dir=output_dir,
                     )
                 case MeasureMemory():
-                    if command.memory_fence_bytes is not None:
-                        fence_data(command.memory_fence_bytes)
-                    stepper = self._stepper(command, output_dir)
+                    self._fence(command.memory_fence_bytes)
+                    stepper = self._stepper(workload, command, output_dir)
                     memory, steps_s = measure_memory(
                         stepper,
                         limit_bytes=command.limit_bytes,
@@ -257,9 +256,10 @@ class Worker:
                     )
                     return MemoryMeasured(memory=memory, steps_s=steps_s)
                 case MeasureSpeed():
-                    if command.memory_fence_bytes is not None:
-                        fence_data(command.memory_fence_bytes)
-                    session = SpeedSession(self._stepper(command, output_dir), self.channel.send)
+                    self._fence(command.memory_fence_bytes)
+                    session = SpeedSession(
+                        self._stepper(workload, command, output_dir), self.channel.send
+                    )
                     session.warm_up(command.num_warmup_steps)
                     speed = session.block(
                         min_steps=command.min_steps,
@@ -279,52 +279,59 @@ class Worker:
 
                     torch.set_num_threads(self.num_threads)
                     self._session = SpeedSession(
-                        self._stepper(command, output_dir), self.channel.send
+                        self._stepper(workload, command, output_dir), self.channel.send
                     )
                     self._session.warm_up(command.num_warmup_steps)
                     return SpeedMeasured(speed=None, phases=None, steps_s=self._session.steps_s)
-                case ContinueSpeed():
-                    assert self._session is not None, "OpenSpeed comes first"
-                    before_s = self._session.steps_s
-                    speed = self._session.block(
-                        min_steps=command.num_steps, max_steps=command.num_steps
-                    )
-                    return SpeedMeasured(
-                        speed=speed, phases=None, steps_s=self._session.steps_s - before_s
-                    )
+
+    def _fence(self, additional_bytes: int | None) -> None:
+        """Fences the memory of a fork, which takes the fence with it when it ends."""
+        from autotune.trial.device import fence_data
+
+        if additional_bytes is not None and self.options.isolation == "fork":
+            fence_data(additional_bytes)
+
+    def _continue(self, command: ContinueSpeed) -> SpeedMeasured:
+        assert self._session is not None, "OpenSpeed comes first"
+        before_s = self._session.steps_s
+        speed = self._session.block(min_steps=command.num_steps, max_steps=command.num_steps)
+        return SpeedMeasured(speed=speed, phases=None, steps_s=self._session.steps_s - before_s)
 
     def _stepper(
-        self, command: MeasureMemory | MeasureSpeed | OpenSpeed, output_dir: str
+        self,
+        workload: LoadedWorkload,
+        command: MeasureMemory | MeasureSpeed | OpenSpeed,
+        output_dir: str,
     ) -> Stepper:
         from autotune.trial.stepper import make_stepper
 
-        assert self.workload is not None
         return make_stepper(
-            self.workload,
+            workload,
             command.configuration,
             driver=self.options.driver,
             output_dir=output_dir,
             repair_loss=command.repair_loss,
         )
 
-    def _restore_weights(self) -> None:
-        """Without a fork, an earlier command may have trained the model: start over."""
+    def _untouched(self) -> LoadedWorkload:
+        """The workload for one command. Without a fork, it gets a model of its own.
+
+        Weights, hooks and wrappers of earlier commands go with the model that they were made on.
+        """
+        assert self.workload is not None, "load() comes first"
         if self.options.isolation != "inline":
-            return
-        assert self.workload is not None
-        model = self.workload.model
-        if self._pristine is None:
-            self._pristine = {
-                name: value.detach().to("cpu", copy=True)
-                for name, value in model.state_dict().items()
-            }
-            return
+            return self.workload
+        from accelerate.state import AcceleratorState, GradientState
+
+        self._session = None
+        gc.collect()
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
         import torch
 
-        model.load_state_dict(self._pristine)
-        model.zero_grad(set_to_none=True)
-        if torch.accelerator.is_available():
+        if torch.accelerator.is_available() and hasattr(torch.accelerator, "empty_cache"):
             torch.accelerator.empty_cache()
+        return replace(self.workload, model=copy.deepcopy(self.workload.model))
 
 
 def _outcome_of_status(return_code: int, log: str | None) -> Reply:
