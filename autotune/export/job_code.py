@@ -56,7 +56,10 @@ def _tokenizer_place(spec: WorkloadSpec) -> str:
 
 
 def _dataset_place(source: Source, spec: WorkloadSpec) -> str:
-    return source.path if source.kind == "load_from_disk" else str(spec.dataset)
+    if source.kind == "load_from_disk":
+        return source.path
+    files = source.options.get("data_files")
+    return str(next(iter(files.values())) if isinstance(files, dict) else spec.dataset)
 
 
 def dataset(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None:
@@ -84,8 +87,8 @@ def dataset(code: JobCode, spec: WorkloadSpec, preparation: Preparation) -> None
         lines = [code.call("dataset = load_dataset(", arguments)]
     if preparation.drops_blank_rows:
         columns = [getattr(spec.columns, role.field) for role in TASK_ROLES[spec.task]]
-        names = literal(tuple(name for name in columns if name is not None))
-        code.functions.append(_IS_FILLED.format(names=names))
+        filled = literal(tuple(name for name in columns if name is not None))
+        code.functions.append(_IS_FILLED.format(names=filled))
         lines.append("    dataset = dataset.filter(is_filled)")
     code.data.append("\n".join(lines))
 

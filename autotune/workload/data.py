@@ -34,11 +34,12 @@ def open_dataset(spec: WorkloadSpec, scratch: Path) -> AnyDataset:
     source = source_of(spec)
     try:
         dataset = _load(source, spec, scratch)
+        is_empty = next(iter(peek(dataset)), None) is None if spec.streaming else not len(dataset)
     except (WorkloadError, MemoryError):
         raise
     except Exception as error:
         raise explain(error, spec, source) from error
-    if not spec.streaming and len(dataset) == 0:
+    if is_empty:
         raise WorkloadError(
             f"The dataset {spec.dataset} has no rows in split {spec.split!r}.",
             "Give a dataset with training samples.",
@@ -66,22 +67,11 @@ def _load(source: Source, spec: WorkloadSpec, scratch: Path) -> AnyDataset:
 
 
 def column_names(dataset: AnyDataset) -> list[str]:
-    """The names of the columns; of a stream that does not know them, those of its first row.
-
-    Raises:
-        WorkloadError: A stream without any row.
-    """
-    if dataset.column_names is not None:
-        return list(dataset.column_names)
-    first = next(iter(dataset), None)
-    if first is None:
-        raise WorkloadError(
-            "The stream has no rows.", "Give a dataset or a split with training samples."
-        )
-    return list(first)
+    """The names of the columns; of a stream that does not know them, those of its first row."""
+    return list(dataset.column_names or next(iter(dataset), ()))
 
 
-def peek(dataset: AnyDataset) -> list[dict[str, object]]:
+def peek(dataset: datasets.IterableDataset) -> list[dict[str, object]]:
     """The first rows of a stream, never all of a long one."""
     return list(islice(dataset, PEEK_ROWS))
 

@@ -62,14 +62,15 @@ def _fault_of_file(path: Path) -> WorkloadError | None:
             except UnicodeDecodeError as error:
                 return WorkloadError(
                     f"Line {number} of {path} is not UTF-8 text (byte 0x{raw[error.start]:02x}).",
-                    "Save the file in UTF-8, for example with `iconv -f latin1 -t utf-8`.",
+                    "Save the file in UTF-8; `iconv -t utf-8` converts from other encodings.",
                 )
             if is_lines and line.strip():
                 try:
-                    json.loads(line)
-                except ValueError as error:
+                    json.loads(line.rstrip())
+                except json.JSONDecodeError as error:
                     return WorkloadError(
-                        f"Line {number} of {path} is not valid JSON: {error}.",
+                        f"Line {number} of {path} is not valid JSON: {error.msg} at character "
+                        f"{error.pos + 1}.",
                         "Mend or remove the line.",
                     )
     return None

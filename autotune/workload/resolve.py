@@ -138,8 +138,14 @@ def _check_config(place: str | None) -> None:
 
 
 def _check_weights(model: str | None) -> None:
-    if model is None or not Path(model).is_dir():
+    if model is None or not Path(model).exists():
         return
+    if not Path(model).is_dir():
+        raise WorkloadError(
+            f"The model {model} is a file.",
+            "Give the directory that holds config and weights, or --model-config for a config "
+            "with random weights.",
+        )
     if not any(entry.suffix in _WEIGHTS for entry in Path(model).iterdir()):
         raise WorkloadError(
             f"The directory {model} has a config.json, but no weights.",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from pydantic import JsonValue
@@ -34,6 +35,9 @@ BUILDERS: Mapping[str, tuple[str, Mapping[str, JsonValue]]] = {
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 """Endings that `datasets` unpacks by itself."""
+
+DOCUMENTS = (".md", ".rst", ".text")
+"""Endings of texts that `datasets` does not find by itself in a directory."""
 
 KINDS_IN_WORDS = "CSV, TSV, JSON, JSON lines, Parquet, Arrow or text"
 
@@ -78,25 +82,40 @@ def source_of(spec: WorkloadSpec) -> Source:
                 "save_to_disk.",
             )
         builder, options = BUILDERS[kind]
-        name = re.split(r"\W", spec.split, maxsplit=1)[0] or "train"
-        return Source(
-            kind="load_dataset",
-            path=builder,
-            # `datasets` takes every file name as a pattern.
-            options={
-                **options,
-                "data_files": {name: glob.escape(str(path))},
-                "split": spec.split,
-            },
-        )
+        # `datasets` takes every file name as a pattern.
+        return _files(builder, glob.escape(str(path)), spec, options)
     if (path / "dataset_dict.json").is_file():
         return Source(kind="load_from_disk", path=str(path), split=spec.split)
     if (path / "state.json").is_file():
         return Source(kind="load_from_disk", path=str(path))
+    if path.is_dir():
+        kinds = {file_kind(file) for file in path.rglob("*") if file.is_file()} & BUILDERS.keys()
+        if not kinds:
+            raise WorkloadError(
+                f"The directory {path} holds no file of a known kind.",
+                f"Give a directory with {KINDS_IN_WORDS} files.",
+            )
+        if kinds <= set(DOCUMENTS):
+            ending = kinds.pop() if len(kinds) == 1 else ""
+            return _files("text", f"{glob.escape(str(path))}/**/*{ending}", spec)
     named: dict[str, JsonValue] = {"name": spec.dataset_config} if spec.dataset_config else {}
     return Source(
         kind="load_dataset",
         path=spec.dataset,
         options={**named, "split": spec.split},
         is_hub=not path.exists(),
+    )
+
+
+def _files(
+    builder: str,
+    pattern: str,
+    spec: WorkloadSpec,
+    options: Mapping[str, JsonValue] = MappingProxyType({}),
+) -> Source:
+    name = re.split(r"\W", spec.split, maxsplit=1)[0] or "train"
+    return Source(
+        kind="load_dataset",
+        path=builder,
+        options={**options, "data_files": {name: pattern}, "split": spec.split},
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -107,6 +108,30 @@ def test_a_hub_name_without_the_hub(
     assert "Did you mean" in message
 
 
+def test_a_directory_without_data(classify: WorkloadSpec, tmp_path: Path, load_here: Load) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "a.py").write_text("x = 1")
+    message = refused(load_here, replace(classify, dataset="code"))
+    assert "holds no file of a known kind" in message
+
+
+@pytest.mark.filterwarnings(
+    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+)
+def test_streams_that_cannot_be_read(
+    classify: WorkloadSpec, tmp_path: Path, load_here: Load
+) -> None:
+    (tmp_path / "header.csv").write_text("text,label\n")
+    (tmp_path / "latin.csv").write_bytes("text,label\nsch\u00f6n,1\n".encode("latin-1"))
+    (tmp_path / "cut.jsonl").write_text('{"text": "good", "label": 1}\n{"text": "bad"')
+    spec = replace(classify, streaming=True)
+    assert "no rows" in refused(load_here, replace(spec, dataset="header.csv"))
+    assert "Line 2" in refused(load_here, replace(spec, dataset="latin.csv"))
+    assert "Line 2" in refused(load_here, replace(spec, dataset="cut.jsonl"))
+    assert "no split" in refused(load_here, replace(spec, split="train[:1]"))
+    gc.collect()
+
+
 def test_a_directory_without_a_config(
     classify: WorkloadSpec, bert: str, tmp_path: Path, load_here: Load
 ) -> None:
@@ -121,6 +146,8 @@ def test_a_directory_without_a_config(
 def test_a_model_without_weights(classify: WorkloadSpec, bert: str, load_here: Load) -> None:
     message = refused(load_here, replace(classify, model_config=None, model=bert))
     assert "no weights" in message
+    config = str(Path(bert) / "config.json")
+    assert "is a file" in refused(load_here, replace(classify, model_config=None, model=config))
     assert "--model-config" in message
 
 

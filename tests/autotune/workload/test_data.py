@@ -85,6 +85,17 @@ def test_the_kind_of_the_dataset_makes_no_difference(
     gc.collect()
 
 
+def test_a_directory_of_documents_is_read_line_by_line(
+    gpt2: str, tmp_path: Path, load_here: Load
+) -> None:
+    (tmp_path / "docs" / "more").mkdir(parents=True)
+    (tmp_path / "docs" / "b.md").write_text("good film\n\nthe plot was bad\n")
+    (tmp_path / "docs" / "more" / "a.md").write_text("very poor film\n")
+    (tmp_path / "docs" / "picture.png").write_bytes(b"\x89PNG")
+    loaded = load_here(WorkloadSpec(task="causal-lm", model_config=gpt2, dataset="docs"))
+    assert sorted(len(row["input_ids"]) for row in rows_of(loaded)) == [2, 3, 4]
+
+
 def test_declared_class_names_keep_their_order(bert: str, tmp_path: Path, load_here: Load) -> None:
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["z", "a", "m"])}
