@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+
+from pydantic import JsonValue
 
 from autotune import journal, lease
 from autotune.errors import AutotuneError, JournalError
-from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView, TrialView, fold
 
@@ -37,52 +37,25 @@ def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dic
     """The public document of a run: its recommendation, or null and the error instead of it."""
     if view.recommendation is not None and error is None:
         return dict(view.recommendation)
+    # With numpy behind them, which a finished run does without.
+    from autotune.recommendation import cost_json, trials_json
+
     whole: dict[str, object] = {"schema": SCHEMA, "run": view.run or run.name}
     whole["recommendation"] = None
     if error is not None:
         whole["error"] = {"cause": error.cause, "remedy": error.remedy}
     return whole | {
-        "trials": [trial(t) for t in view.trials if t.outcome is not None],
+        "trials": trials_json(view),
         "machine": view.machine.machine if view.machine else {},
-        "cost": {
-            "wall_s": view.now_s,
-            "trials": sum(t.outcome is not None for t in view.trials),
-            "trial_s": sum((t.wall_s or 0.0 for t in view.trials), 0.0),
-        },
+        "cost": cost_json(view),
     }
 
 
-def trial(view: TrialView) -> dict[str, object]:
+def trial(view: TrialView) -> JsonValue:
     """One finished trial."""
-    return {
-        "number": view.number,
-        "purpose": view.purpose,
-        "configuration": view.configuration.to_json(),
-        "outcome": view.state,
-        "measured": _measured(view.measured),
-        "predicted": view.predicted,
-        "cause": _cause(view),
-    }
+    from autotune.recommendation import trials_json
 
-
-def _measured(measured: Measured | None) -> dict[str, object] | None:
-    if measured is None:
-        return None
-    return {
-        "samples_per_s": measured.samples_per_s,
-        "samples_per_s_ci95": list(measured.samples_per_s_ci95),
-        "tokens_per_s": measured.speed.tokens_per_s,
-        "step_s": measured.speed.step_s,
-        "memory": asdict(measured.memory),
-    }
-
-
-def _cause(view: TrialView) -> str | None:
-    match view.outcome:
-        case OutOfMemory() | Failed() | TimedOut() | Stopped():
-            return view.outcome.cause
-        case _:
-            return None
+    return trials_json(RunView(trials=(view,)))[0]
 
 
 def state(run: RunDirectory, view: RunView) -> str:

@@ -39,8 +39,8 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
         f"Run {one_line(view.run)} recommends {spelled_out(answer.configuration)}",
         *_figures(answer),
     ]
-    lines += _section("Why", answer.reasons)
-    lines += _section(
+    lines += section("Why", answer.reasons)
+    lines += section(
         "Instead",
         [
             f"{other.kind}: {other.configuration}, "
@@ -49,11 +49,11 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
             for other in answer.alternatives
         ],
     )
-    lines += _section("Also consider (untested)", answer.also_consider)
-    lines += _section("Not covered by this evidence", answer.not_covered)
+    lines += section("Also consider (untested)", answer.also_consider)
+    lines += section("Not covered by this evidence", answer.not_covered)
     lines += warnings(view)
     lines += files(view)
-    lines += _section("Next", next_steps, bullet="")
+    lines += section("Next", next_steps, bullet="")
     return "\n".join(lines)
 
 
@@ -119,7 +119,8 @@ def _figures(answer: Answer) -> list[str]:
     return ["", *(f"{INDENT}{name:<8}{text}" for name, text in rows)]
 
 
-def _section(title: str, entries: Sequence[str], *, bullet: str = "- ") -> list[str]:
+def section(title: str, entries: Sequence[str], *, bullet: str = "- ") -> list[str]:
+    """A heading with its entries after an empty line; nothing where there are none."""
     if not entries:
         return []
     return ["", title, *(f"{INDENT}{bullet}{one_line(entry)}" for entry in entries)]
@@ -127,7 +128,7 @@ def _section(title: str, entries: Sequence[str], *, bullet: str = "- ") -> list[
 
 def warnings(view: RunView) -> list[str]:
     """What the run warned of."""
-    return _section(
+    return section(
         "Warnings",
         [f"{w.cause} {w.remedy or ''}" for w in view.warnings],
         bullet="▲ ",
@@ -171,7 +172,7 @@ def trials(view: RunView) -> list[str]:
         return ["", "No trials yet."]
     head = ("#", "state", "purpose", "configuration", "samples/s", "peak", "step", "vs base")
     lines = ["", *table(head, rows, right=(0, 4, 5, 6, 7))]
-    return lines + _section(
+    return lines + section(
         "Without figures",
         [
             f"{wording.GLYPHS[trial.state]} #{trial.number} {wording.WORDS[trial.state]}: "
@@ -190,14 +191,14 @@ def ruled_out(view: RunView) -> list[str]:
         for out in (view.space.ruled_out if view.space else ())
     ]
     entries += [f"{c.what}: {c.reason} ({c.num_removed} fewer)" for c in view.closed]
-    return _section("Ruled out", entries)
+    return section("Ruled out", entries)
 
 
 def head(run: RunDirectory, view: RunView) -> list[str]:
     """Where a run stands and what it works on."""
     rows = [("run", one_line(run.name)), ("state", documents.state(run, view))]
     if view.machine is not None:
-        rows.append(("machine", wording.machine(view)))
+        rows.append(("machine", wording.machine(view.machine.machine)))
         rows.append(
             (
                 "memory",
@@ -206,7 +207,7 @@ def head(run: RunDirectory, view: RunView) -> list[str]:
             )
         )
     if view.workload is not None:
-        rows.append(("work", wording.workload(view)))
+        rows.append(("work", wording.workload(view.workload.facts)))
     if view.search_ended is not None:
         rows.append(("search", f"ended: {one_line(view.search_ended.reason)}"))
     if view.confirmed is not None:

@@ -14,12 +14,12 @@ from autotune.run_directory import find
 
 def run(context: typer.Context, chosen: options.Export) -> int:
     """Runs the command."""
-    from autotune import tuning
+    from autotune import delivery
 
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
     out = Path(chosen.out).expanduser() if chosen.out else directory.out
     output.talk("Writing the files and reading each back through its consumer …")
-    files = tuning.export_run(
+    files = delivery.export_run(
         directory,
         out,
         # A kind is typed without quotes more easily.

@@ -22,13 +22,13 @@ _START_S = 600.0
 
 def run(context: typer.Context, chosen: options.Verify) -> int:
     """Runs the command."""
-    from autotune import tuning
+    from autotune import delivery
     from autotune.export import write
     from autotune.export.rerun import measure_script
     from autotune.search.statistics import samples_per_s_interval
 
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
-    bundle = tuning.bundle_of(directory)
+    bundle = delivery.bundle_of(directory)
     promised = document.read(bundle.document).recommendation.measured
     place = _exported_to(directory)
     output.talk(f"Reading the files in {place} back through their consumers …")

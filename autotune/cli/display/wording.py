@@ -9,6 +9,7 @@ from autotune.cli.output import one_line
 from autotune.events import (
     BestChanged,
     Confirmed,
+    Document,
     Event,
     FilesExported,
     HoldChanged,
@@ -57,9 +58,12 @@ def state(trial: TrialView) -> str:
 
 
 def speedup(trial: TrialView, view: RunView) -> float | None:
-    """A trial's rate over that of the baseline's trial, where both were measured."""
+    """A trial's rate over that of the baseline's trial, where both were measured in the search.
+
+    Confirmation measures at another time: it is compared with itself, in `confirmation`.
+    """
     baseline = view.baseline.measured if view.baseline else None
-    if trial.measured is None or baseline is None:
+    if trial.measured is None or baseline is None or trial.purpose in ("confirm", "memory"):
         return None
     return trial.measured.samples_per_s / baseline.samples_per_s
 
@@ -97,12 +101,12 @@ def lines(event: Event, view: RunView) -> list[str]:
         case MachineProbed():
             stored = ", readings from before" if event.from_store else ""
             return [
-                f"✓ machine: {machine(view)}{stored}",
+                f"✓ machine: {machine(event.machine)}{stored}",
                 f"✓ memory limit {format_bytes(event.memory_limit_bytes)} "
                 f"({one_line(event.limit_source)}), {format_bytes(event.usable_bytes)} usable",
             ]
         case WorkloadLoaded():
-            return [f"✓ {workload(view)}, loaded in {format_seconds(event.load_s)}"]
+            return [f"✓ {workload(event.facts)}, loaded in {format_seconds(event.load_s)}"]
         case ParityChecked():
             if event.holds:
                 return ["✓ accumulation keeps loss and gradients the same"]
@@ -140,7 +144,8 @@ def lines(event: Event, view: RunView) -> list[str]:
                 f"  {event.num_removed} ruled out: {one_line(event.what)}, {one_line(event.reason)}"
             ]
         case BestChanged():
-            change = f", {format_change(event.speedup)}" if event.speedup is not None else ""
+            is_other = event.speedup is not None and event.speedup != 1.0
+            change = f", {format_change(event.speedup or 1.0)}" if is_other else ""
             rate = f"{format_rate(event.samples_per_s)} samples/s"
             return [f"  best is trial {event.number}: {rate}{change}"]
         case SearchEnded():
@@ -184,16 +189,15 @@ def confirmation(event: Confirmed) -> str:
         f"{format_change(event.speedup)} "
         f"(95 %: {format_change(low)} to {format_change(high)}, {event.num_pairs} pairs)"
     )
-    if event.baseline_number is None:
+    if event.baseline_number in (None, event.number):
         return f"trial {event.number} measured again: {format_rate(event.samples_per_s)} samples/s"
     if event.is_tie:
         return f"trial {event.number} and the baseline are equally fast: {change}"
     return f"trial {event.number} confirmed against the baseline: {change}"
 
 
-def machine(view: RunView) -> str:
-    """The device and its memory."""
-    document = view.machine.machine if view.machine else {}
+def machine(document: Document) -> str:
+    """The devices and cores of a machine as it stands in the journal."""
     host = document.get("host")
     cores = host.get("num_cores") if isinstance(host, dict) else None
     devices = document.get("devices")
@@ -208,9 +212,8 @@ def machine(view: RunView) -> str:
     return ", ".join(parts)
 
 
-def workload(view: RunView) -> str:
-    """The model and the data."""
-    facts = view.workload.facts if view.workload else {}
+def workload(facts: Document) -> str:
+    """The model and the data, from the facts of a workload."""
     parts = [one_line(str(facts.get("model_class", "model")))]
     num_parameters = facts.get("num_parameters")
     if isinstance(num_parameters, int):

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from autotune import control, journal, lease
+from autotune.cli import documents
 from autotune.cli.watch import is_quiet
 from autotune.events import Event, TrialProgressed, TrialStarted
 from autotune.run_directory import RunDirectory
@@ -77,57 +78,6 @@ def _wait_for_trial(directory: Path, number: int = 0) -> RunDirectory:
 
     _wait_for(has_started, "the trial never started")
     return _run(directory)
-
-
-def test_a_good_run_prints_the_answer_on_stdout_and_talk_on_stderr(
-    start: Start, tmp_path: Path
-) -> None:
-    process = start("good", "tune", "--demo", "--name", "one")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert out.startswith(
-        "Run one recommends micro-batch size 16, 4 accumulation steps, no checkpointing\n"
-    )
-    assert "+60 % over 8×8 (95 %: +50 % to +70 %)" in out
-    assert "2.00 GiB of 4.00 GiB" in out
-    assert "python " + str(tmp_path / "autotune-runs/one/out/trainer.py") in out
-    assert "autotune verify one" in out
-    assert "✓ trial 1 measured: 40.0 samples/s" in err
-    assert "\x1b" not in out + err
-    assert "\r" not in out + err
-
-
-def test_json_is_one_document_on_stdout(start: Start) -> None:
-    process = start("good", "tune", "--demo", "--name", "one", "--json", "--display", "none")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert json.loads(out) == runs.answer("one")
-    assert err == ""
-
-
-@pytest.mark.parametrize(("story", "code"), [("infeasible", 4), ("unconfirmed", 5)])
-def test_without_a_recommendation_the_document_says_why(
-    start: Start, story: str, code: int
-) -> None:
-    process = start(story, "tune", "--demo", "--name", "one", "--json")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code
-    document = json.loads(out)
-    assert document["recommendation"] is None
-    assert document["error"] == {"cause": "It does not fit.", "remedy": "Allow 5 GiB."}
-    assert [t["outcome"] for t in document["trials"]] == ["measured", "measured", "out_of_memory"]
-    assert document["trials"][2]["cause"] == "the limit of 4.00 GiB"
-    assert "Error: It does not fit.\nHint: Allow 5 GiB." in err
-
-
-def test_an_engine_that_dies_is_told_with_its_last_words(start: Start, tmp_path: Path) -> None:
-    process = start("dies", "tune", "--demo", "--name", "one", "--run-dir", "my runs")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "Error: The engine ended without a word (killed by SIGKILL).\n" in err
-    assert "autotune tune --resume --name one --run-dir 'my runs'" in err
-    assert err.endswith("  last words of the engine\n")
-    assert "✓ baseline" in out
 
 
 def test_the_first_interrupt_lets_the_trial_finish(start: Start, tmp_path: Path) -> None:
@@ -196,12 +146,10 @@ def test_a_command_line_that_is_killed_leaves_the_engine_running(
     held = lease.read(run.lease)
     assert held is not None
     assert held.is_alive
-    listing = start("", "runs", "--json").communicate(timeout=60)[0]
-    assert [r["state"] for r in json.loads(listing)["runs"]] == ["running"]
+    assert documents.state(run, fold(journal.read(run.journal))) == "running"
     control.send(run.control, "stop_now", "SIGTERM")
     _wait_for(lambda: not psutil.pid_exists(held.process), "the engine did not stop")
-    listing = start("", "runs", "--json").communicate(timeout=60)[0]
-    assert [r["state"] for r in json.loads(listing)["runs"]] == ["stopped"]
+    assert documents.state(run, fold(journal.read(run.journal))) == "stopped"
 
 
 def test_detach_says_how_to_follow_and_follow_can_be_left(start: Start, tmp_path: Path) -> None:
@@ -236,16 +184,6 @@ def test_detach_says_how_to_follow_and_follow_can_be_left(start: Start, tmp_path
     assert follower.returncode == 0
     assert "run ended: stopped" in err
     assert "state    stopped" in out
-
-
-def test_resume_shows_only_what_is_new(start: Start, tmp_path: Path) -> None:
-    start("dies", "tune", "--demo", "--name", "one").communicate(timeout=60)
-    process = start("good", "tune", "--resume", "--name", "one")
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert "run one goes on" in err
-    assert "trial 0" not in err
-    assert "recommends micro-batch size 16" in out
 
 
 def test_a_reader_that_went_away_does_not_stop_the_run(start: Start, tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""`autotune plan`: what would be tried, what is ruled out and why. No trial is run."""
+
+from __future__ import annotations
+
+import typer
+
+from autotune.cli import options, output, summary
+from autotune.cli.display import wording
+from autotune.cli.job import build_request
+from autotune.configuration import Checkpointing, Configuration
+from autotune.errors import ExitCode
+from autotune.events import Document
+from autotune.units import format_bytes
+
+
+def run(context: typer.Context, chosen: options.Plan) -> int:
+    """Runs the command."""
+    request = build_request(context, chosen)
+    from autotune import planning
+
+    output.talk("Probing the machine, loading model and data, checking loss and checkpointing …")
+    document = planning.plan(request)
+    if chosen.json:
+        output.document(document)
+    else:
+        output.data(_text(document))
+    return ExitCode.OK
+
+
+def _text(document: Document) -> str:
+    candidates = [
+        Configuration.from_json(candidate["configuration"])
+        for candidate in _objects(document["candidates"])
+        if isinstance(candidate["configuration"], dict)
+    ]
+    rows = [
+        ("work", wording.workload(_object(document["workload"]))),
+        ("machine", wording.machine(_object(document["machine"]))),
+        (
+            "memory",
+            f"limit {_bytes(document['memory_limit_bytes'])} "
+            f"({output.one_line(str(document['limit_source']))}), "
+            f"{_bytes(document['usable_bytes'])} usable",
+        ),
+        ("parity", output.one_line(str(document["parity"] or "not checked"))),
+        ("baseline", summary.spelled_out(Configuration.from_json(_object(document["baseline"])))),
+    ]
+    lines = [f"{name:<10}{text}" for name, text in rows]
+    lines += ["", f"{len(candidates)} configurations to choose from", *_by_form(candidates)]
+    lines += summary.section(
+        "Ruled out",
+        [f"{out['what']}: {out['reason']}" for out in _objects(document["ruled_out"])],
+    )
+    lines += summary.section(
+        "Warnings",
+        [f"{w['cause']} {w['remedy'] or ''}" for w in _objects(document["warnings"])],
+        bullet="▲ ",
+    )
+    return "\n".join(lines)
+
+
+def _by_form(candidates: list[Configuration]) -> list[str]:
+    """One line a checkpointing form: micro-batch size × accumulation steps."""
+    forms: dict[Checkpointing, list[str]] = {}
+    for candidate in candidates:
+        product = f"{candidate.micro_batch_size}×{candidate.accumulation_steps}"
+        forms.setdefault(candidate.checkpointing, []).append(product)
+    rows = [(str(form), "  ".join(products)) for form, products in forms.items()]
+    return summary.indented(summary.table([], rows))
+
+
+def _object(value: object) -> Document:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: object) -> list[Document]:
+    return [_object(item) for item in value] if isinstance(value, list) else []
+
+
+def _bytes(value: object) -> str:
+    return format_bytes(value) if isinstance(value, int) else "unknown"

@@ -1,0 +1,134 @@
+"""`tune` in this process, over an engine that measures nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from autotune import journal, tuning
+from autotune.cli import documents
+from autotune.cli.app import main
+from autotune.run_directory import RunDirectory
+from autotune.view import fold
+from tests.testing import fake_engine, runs
+
+Captured = pytest.CaptureFixture[str]
+Tune = Callable[..., int]
+
+
+@pytest.fixture
+def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
+    """Runs `tune --name one` with an engine that plays a story."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tuning, "start_engine", fake_engine.start_engine)
+
+    def run(story: str, *arguments: str) -> int:
+        monkeypatch.setenv("AUTOTUNE_TEST_STORY", story)
+        return main(["tune", "--name", "one", *arguments])
+
+    return run
+
+
+def test_a_good_run_prints_the_answer_on_stdout_and_talk_on_stderr(
+    tune: Tune, tmp_path: Path, capsys: Captured
+) -> None:
+    assert tune("good", "--demo") == 0
+    out, err = capsys.readouterr()
+    assert out.startswith(
+        "Run one recommends micro-batch size 16, 4 accumulation steps, no checkpointing\n"
+    )
+    assert "+60 % over 8×8 (95 %: +50 % to +70 %)" in out
+    assert "2.00 GiB of 4.00 GiB" in out
+    assert "python " + str(tmp_path / "autotune-runs/one/out/trainer.py") in out
+    assert "autotune verify one" in out
+    assert "✓ trial 1 measured: 40.0 samples/s" in err
+    assert "\x1b" not in out + err
+    assert "\r" not in out + err
+
+
+def test_json_is_one_document_on_stdout(tune: Tune, capsys: Captured) -> None:
+    assert tune("good", "--demo", "--json", "--display", "none") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == runs.answer("one")
+    assert err == ""
+
+
+@pytest.mark.parametrize(("story", "code"), [("infeasible", 4), ("unconfirmed", 5)])
+def test_without_a_recommendation_the_document_says_why(
+    tune: Tune, capsys: Captured, story: str, code: int
+) -> None:
+    assert tune(story, "--demo", "--json") == code
+    out, err = capsys.readouterr()
+    document = json.loads(out)
+    assert document["recommendation"] is None
+    assert document["error"] == {"cause": "It does not fit.", "remedy": "Allow 5 GiB."}
+    assert [t["outcome"] for t in document["trials"]] == ["measured", "measured", "out_of_memory"]
+    assert document["trials"][2]["cause"] == "the limit of 4.00 GiB"
+    assert "Error: It does not fit.\nHint: Allow 5 GiB." in err
+
+
+def test_an_engine_that_dies_is_told_with_its_last_words_and_the_run_goes_on(
+    tune: Tune, capsys: Captured
+) -> None:
+    assert tune("dies", "--demo", "--run-dir", "my runs") == 1
+    out, err = capsys.readouterr()
+    assert "Error: The engine ended without a word (killed by SIGKILL).\n" in err
+    assert "`autotune tune --resume --name one --run-dir 'my runs'`" in err
+    assert err.endswith("  last words of the engine\n")
+    assert "✓ baseline" in out
+
+    assert tune("good", "--resume", "--run-dir", "my runs") == 0
+    out, err = capsys.readouterr()
+    assert "run one goes on" in err
+    assert "trial 0" not in err, "what an earlier engine did is not told again"
+    assert "recommends micro-batch size 16" in out
+
+
+def test_an_engine_that_dies_when_it_resumes_is_not_covered_by_an_old_answer(
+    tune: Tune, capsys: Captured
+) -> None:
+    assert tune("good", "--demo") == 0
+    capsys.readouterr()
+    assert tune("dies", "--resume", "--json") == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["recommendation"] is None
+    assert "without a word" in document["error"]["cause"]
+
+
+def test_a_name_that_is_taken_is_a_usage_error(tune: Tune, capsys: Captured) -> None:
+    assert tune("good", "--demo") == 0
+    capsys.readouterr()
+    assert tune("good", "--demo") == 2
+    assert "--resume" in capsys.readouterr().err
+    assert tune("good", "--demo", "--fresh", "--json") == 0
+
+
+def test_a_damaged_journal_is_told_before_an_engine_starts(
+    tune: Tune, tmp_path: Path, capsys: Captured
+) -> None:
+    run = runs.write_run(tmp_path / "autotune-runs", "one", runs.searching("one"))
+    run.journal.write_bytes(b"{ broken\n" + run.journal.read_bytes())
+    assert tune("good", "--resume") == 1
+    assert "Line 1 of autotune-runs/one/journal.jsonl is damaged" in capsys.readouterr().err
+    assert not run.engine_log.exists()
+
+
+def test_a_run_directory_that_cannot_be_written_is_a_usage_error(
+    tune: Tune, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "file").touch()
+    assert tune("good", "--demo", "--run-dir", "file") == 2
+    err = capsys.readouterr().err
+    assert "cannot be written" in err
+    assert "--run-dir" in err
+
+
+def test_the_journal_tells_the_same_story_afterwards(tune: Tune, tmp_path: Path) -> None:
+    assert tune("good", "--demo", "--display", "none") == 0
+    run = RunDirectory(tmp_path / "autotune-runs" / "one")
+    view = fold(journal.read(run.journal))
+    assert documents.state(run, view) == "finished"
+    assert [trial.state for trial in view.trials] == ["measured", "measured", "out_of_memory"]
