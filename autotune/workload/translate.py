@@ -31,6 +31,17 @@ def foreign_errors(subject: str, *, remedy: str, doing: str = "loaded") -> Itera
                 f"{subject} comes with Python code of its own.",
                 "Read that code, and allow it with --trust-remote-code.",
             ) from error
+        names = {type(e).__name__ for e in chain(error)}
+        if "GatedRepoError" in names:
+            raise WorkloadError(
+                f"{subject} is gated: the hub gives it only to those who accepted its terms.",
+                "Accept them on the page of the model, and log in with `hf auth login`.",
+            ) from error
+        if "RepositoryNotFoundError" in names:
+            raise WorkloadError(
+                f"{subject} is neither here nor on the hub.",
+                "Check the name; what is private needs `hf auth login`.",
+            ) from error
         if is_unreachable(error):
             raise WorkloadError(
                 f"{subject} is not here, and the hub cannot be reached.",
