@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 from autotune.errors import ExportError
@@ -11,9 +12,10 @@ from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, checkpointing_options
 from autotune.export.job_code import JobCode
 from autotune.export.preparation import Preparation
-from autotune.export.python_source import call, keywords, literal
+from autotune.export.python_source import LINE_LENGTH, call, keywords, literal
 from autotune.export.task_code import render_job
 from autotune.export.trainer_script import STREAM_STEPS, assemble, title
+from autotune.workload.loaded import LossItems
 
 NAME = "accelerator.py"
 LEARNING_RATE = 5e-5
@@ -197,11 +199,12 @@ def _schedule(code: JobCode, bundle: Bundle) -> str:
 
 def _loop(code: JobCode, bundle: Bundle) -> str:
     """The loop; its core is what `AccelerateStepper` drives in the trials."""
-    lines = ["    model.train()", "    step = 0", "    while step < max_steps:"]
-    body = _window(code, bundle) if weighs_losses(bundle) else _single(bundle)
-    lines += [" " * 8 + line if line else line for line in body]
+    indent = 8 if bundle.uses_local_sgd else 4
+    body = _window(code, bundle, indent + 8) if weighs_losses(bundle) else _single(bundle)
+    lines = ["model.train()", "step = 0", "while step < max_steps:", *(f"    {ln}" for ln in body)]
+    loop = "\n".join(" " * indent + line for line in lines)
     if not bundle.uses_local_sgd:
-        return "\n".join(lines)
+        return loop
     code.imports.add("accelerate.local_sgd", "LocalSGD")
     opening = call(
         "with LocalSGD(",
@@ -210,8 +213,7 @@ def _loop(code: JobCode, bundle: Bundle) -> str:
         indent=4,
     )
     head = "    # Steps are counted in optimizer steps, since step() is called once after each."
-    nested = ["    " + line if line else line for line in lines]
-    return "\n".join([head, opening, *nested])
+    return f"{head}\n{opening}\n{loop}"
 
 
 def _single(bundle: Bundle) -> list[str]:
@@ -224,57 +226,70 @@ def _single(bundle: Bundle) -> list[str]:
     ]
 
 
-def _window(code: JobCode, bundle: Bundle) -> list[str]:
-    """Several micro-batches: each loss counts by its share of the whole window's items."""
+_ITEMS: Mapping[LossItems, tuple[str, str, str]] = {
+    "rows": ('len(batch["input_ids"])', "num_rows", "rows"),
+    "tokens": ('(batch["labels"] != -100).sum()', "num_tokens", "labelled tokens"),
+    "shifted_tokens": (
+        '(batch["labels"][:, 1:] != -100).sum()',
+        "num_tokens",
+        "predicted tokens",
+    ),
+}
+"""What a loss is the mean of → code that counts it, the name of the counts, words."""
+
+
+def _window(code: JobCode, bundle: Bundle, indent: int) -> list[str]:
+    """Several micro-batches: each loss counts by its share of the whole window's items.
+
+    Args:
+        code: Takes the imports.
+        bundle: What is trained.
+        indent: Columns that the body of the window will stand at.
+    """
     code.imports.add("contextlib", "nullcontext")
     code.imports.add("itertools", "islice")
-    count, noun, comment = {
-        "rows": ('len(batch["input_ids"])', "num_rows", "a mean over the rows of a batch"),
-        "tokens": (
-            '(batch["labels"] != -100).sum()',
-            "num_tokens",
-            "a mean over the labelled tokens of a batch",
-        ),
-        "shifted_tokens": (
-            '(batch["labels"][:, 1:] != -100).sum()',
-            "num_tokens",
-            "a mean over the predicted tokens of a batch",
-        ),
-    }[bundle.loss_items]
-    total = f"sum({noun})"
-    scaled = "loss * ACCUMULATION_STEPS"
-    division = "window of an epoch too. accelerator.backward divides by ACCUMULATION_STEPS."
-    gather = []
+    count, noun, words = _ITEMS[bundle.loss_items]
+    total, scaled = f"sum({noun})", "loss * ACCUMULATION_STEPS"
+    why = (
+        f"The model's loss is a mean over the {words} of a batch. Weighing it by the share of its "
+        "batch in the whole window makes accumulation exact, in the last, short window of an epoch "
+        "too. "
+    )
+    gathered = []
     if bundle.configuration.world_size > 1 and not bundle.uses_local_sgd:
         if bundle.loss_items == "rows":
             code.imports.add("torch")
             total = f"torch.tensor({total}, device=accelerator.device)"
-        gather = ["    total = accelerator.gather(total).sum()"]
-        scaled = "loss * scale"
-        division = (
-            "window of an epoch too. scale makes up for two divisions: accelerator.backward's"
+        why += (
+            "scale makes up for two divisions: accelerator.backward's by ACCUMULATION_STEPS, and "
+            "the mean of the gradients over the ranks."
         )
+        gathered = [
+            "total = accelerator.gather(total).sum()",
+            "scale = ACCUMULATION_STEPS * accelerator.num_processes",
+        ]
+        scaled = "loss * scale"
+    else:
+        why += "accelerator.backward divides by ACCUMULATION_STEPS."
+    comment = textwrap.wrap(why, LINE_LENGTH - indent - 2)
+    counts = call(f"{noun} = [", [f"{count} for batch in window"], tail="]", indent=indent)
+    body = [
+        *(f"# {line}" for line in comment),
+        *textwrap.dedent(counts).splitlines(),
+        f"total = {total}",
+        *gathered,
+        "step_loss = 0.0",
+        "for i, batch in enumerate(window):",
+        "    is_last = i == len(window) - 1",
+        "    with nullcontext() if is_last else accelerator.no_sync(model):",
+        f"        loss = model(**batch).loss * {noun}[i] / total",
+        f"        accelerator.backward({scaled})",
+        "    step_loss += loss.detach()",
+    ]
     return [
         "batches = iter(train_dataloader)",
         "while window := list(islice(batches, ACCUMULATION_STEPS)):",
-        f"    # The model's loss is {comment}. Weighing it by the share",
-        "    # of its batch in the whole window makes accumulation exact, in the last, short",
-        f"    # {division}",
-        *(
-            ["    # by ACCUMULATION_STEPS, and the mean of the gradients over the ranks."]
-            * bool(gather)
-        ),
-        f"    {noun} = [{count} for batch in window]",
-        f"    total = {total}",
-        *gather,
-        *(["    scale = ACCUMULATION_STEPS * accelerator.num_processes"] * bool(gather)),
-        "    step_loss = 0.0",
-        "    for i, batch in enumerate(window):",
-        "        is_last = i == len(window) - 1",
-        "        with nullcontext() if is_last else accelerator.no_sync(model):",
-        f"            loss = model(**batch).loss * {noun}[i] / total",
-        f"            accelerator.backward({scaled})",
-        "        step_loss += loss.detach()",
+        *(f"    {line}" for line in body),
         *_step(bundle, "step_loss"),
     ]
 

@@ -201,7 +201,8 @@ def _evidence(bundle: Bundle, document: RecommendationDocument, installed: Insta
         items.append(f"Memory: {method}.")
     versions = dict(facts.versions) | dict(installed.versions)
     items.append("Versions: " + ", ".join(f"{n} {v}" for n, v in sorted(versions.items())) + ".")
-    return _list("Evidence", (*items, *facts.notes))
+    told = set(document.recommendation.reasons)
+    return _list("Evidence", (*items, *(note for note in facts.notes if note not in told)))
 
 
 def _trials(bundle: Bundle) -> str:

@@ -71,6 +71,12 @@ def write(
         if not force:
             names = [f.name for f in files if _differs(staging / f.name, directory / f.name)]
             _refuse(directory, names)
+        occupied = [file.name for file in files if (directory / file.name).is_dir()]
+        if occupied:
+            raise ExportError(
+                f"{directory / occupied[0]} is a directory, where a file has to go.",
+                "Choose another place with --out, or move that directory away.",
+            )
         try:
             for file in sorted(files, key=lambda file: file.name == _LAST):
                 os.replace(staging / file.name, directory / file.name)
