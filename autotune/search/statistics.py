@@ -154,7 +154,9 @@ class Levels:
     """
 
     def __init__(self, speeds: Sequence[Speed]) -> None:
-        num_batches = max((len(speed.step_times_s) for speed in speeds), default=0)
+        if not speeds:
+            return
+        num_batches = max(len(speed.step_times_s) for speed in speeds)
         table = np.full((len(speeds), num_batches), np.nan)
         for row, speed in zip(table, speeds, strict=True):
             rates = np.asarray(speed.step_samples) / np.asarray(speed.step_times_s)
