@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from autotune.cli import documents, options, output, summary
 from autotune.cli.display.base import choose
 from autotune.cli.job import Reader, build_request
 from autotune.cli.watch import Signals, until_it_ends
-from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
+from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed, UsageError
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
 
@@ -27,6 +29,8 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
     """Runs the command."""
     request = build_request(context, chosen)
     display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
+    if request.out is not None:
+        check_out(Path(request.out), run=chosen.name, force=request.force)
     # Loaded when the request is known to be sound: an error in it should be told at once.
     from autotune import tuning
 
@@ -46,6 +50,37 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
             output.talk(f"Run {directory.name} in {directory.path}")
         view = until_it_ends(directory, engine, signals, display, before)
         return _finish(directory, view, engine, signals, chosen)
+
+
+def check_out(out: Path, *, run: str | None, force: bool) -> None:
+    """Looks at the place for the files before anything is measured, not after.
+
+    Args:
+        out: Where the files will go.
+        run: The name of the run, if it has one yet; its own files may be replaced.
+        force: Files of any run may be replaced.
+
+    Raises:
+        UsageError: It cannot be written, or holds the files of another run.
+    """
+    existing = next(path for path in (out, *out.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"The output directory {out} cannot be written: {error.strerror}.",
+            "Choose another place with --out.",
+        ) from error
+    try:
+        found = json.loads((out / "recommendation.json").read_bytes()).get("run")
+    except (OSError, ValueError, AttributeError):
+        return
+    if found != run and not force:
+        raise UsageError(
+            f"The output directory {out} holds the files of run {found!r}.",
+            "Choose another place with --out, or replace them with --force.",
+        )
 
 
 def _finish(
@@ -69,12 +104,9 @@ def _finish(
         output.data(
             summary.recommendation(directory, view, next_steps=next_steps(directory, view, chosen))
         )
-    else:
-        output.data(
-            "\n".join(
-                [*summary.trials(view), *summary.ruled_out(view), *summary.warnings(view)]
-            ).lstrip("\n")
-        )
+    elif view.trials:
+        lines = [*summary.trials(view), *summary.ruled_out(view), *summary.warnings(view)]
+        output.data("\n".join(lines).lstrip("\n"))
     if signals.last is not None:
         return 128 + signals.last
     return error.exit_code if error is not None else ExitCode.OK

@@ -126,6 +126,38 @@ def test_a_run_directory_that_cannot_be_written_is_a_usage_error(
     assert "--run-dir" in err
 
 
+def test_an_output_directory_that_cannot_take_the_files_is_told_before_the_run(
+    tune: Tune, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "file").touch()
+    places = ["file/out"] + (["/proc/out"] if Path("/proc/version").exists() else [])
+    for place in places:
+        assert tune("good", "--demo", "--out", place) == 2
+        assert f"{place} cannot be written" in capsys.readouterr().err
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "recommendation.json").write_text('{"run": "another"}')
+    assert tune("good", "--demo", "--out", "out") == 2
+    assert "holds the files of run 'another'" in capsys.readouterr().err
+    assert not (tmp_path / "autotune-runs").exists()
+    assert tune("good", "--demo", "--out", "out", "--force") == 0
+    (tmp_path / "out" / "recommendation.json").write_text('{"run": "one"}')
+    assert tune("good", "--demo", "--out", "out", "--fresh") == 0
+
+
+def test_what_the_real_engine_says_of_bad_input_reaches_the_reader(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["tune", "--model", "./nowhere", "--dataset", "d.csv", "--task", "causal-lm"]
+    assert main([*arguments, "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["cause"] == "The model ./nowhere does not exist."
+    assert "Error: The model ./nowhere does not exist.\nHint: " in err
+    assert "Traceback" not in err
+    assert main(arguments) == 2
+    assert capsys.readouterr().out == ""
+
+
 def test_the_journal_tells_the_same_story_afterwards(tune: Tune, tmp_path: Path) -> None:
     assert tune("good", "--demo", "--display", "none") == 0
     run = RunDirectory(tmp_path / "autotune-runs" / "one")
