@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
@@ -67,3 +68,25 @@ def test_help_loads_no_codec() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60)
     assert found.returncode == 0
+
+
+def _importers(library: str) -> set[str]:
+    package = Path(__file__).parents[2] / "autotune"
+    found = set()
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+            if any(name.split(".")[0] == library for name in names):
+                found.add(path.relative_to(package).as_posix())
+    return found
+
+
+def test_one_module_draws_with_rich_and_one_package_knows_typer() -> None:
+    assert _importers("rich") == {"cli/display/rich.py"}
+    assert {path.split("/")[0] for path in _importers("typer")} == {"cli"}
