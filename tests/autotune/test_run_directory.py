@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import os
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.run_directory import (
+    RunDirectory,
+    find,
+    list_runs,
+    new_name,
+    write_atomically,
+    write_json,
+)
+
+
+def _run(root: Path, name: str, *, age_s: float = 0.0) -> RunDirectory:
+    run = RunDirectory(root / name)
+    run.create()
+    write_json(run.request, {})
+    stamp = time.time() - age_s
+    os.utime(run.request, (stamp, stamp))
+    return run
+
+
+def test_a_run_directory_is_for_its_owner_alone(tmp_path: Path) -> None:
+    run = _run(tmp_path / "runs", "one")
+    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
+    assert run.control.is_dir()
+    assert run.name == "one"
+    assert run.trial(7) == run.path / "trials" / "007"
+
+
+def test_a_place_that_is_no_directory_is_a_usage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written: Not a directory") as caught:
+        RunDirectory(tmp_path / "file" / "one").create()
+    assert "--run-dir" in (caught.value.remedy or "")
+
+
+def test_runs_are_listed_oldest_first_and_found_by_name_path_and_last(tmp_path: Path) -> None:
+    new = _run(tmp_path, "a-new", age_s=1)
+    old = _run(tmp_path, "b-old", age_s=9)
+    (tmp_path / "no-run").mkdir()
+    assert list_runs(tmp_path) == [old, new]
+    assert find(tmp_path, "b-old") == old
+    assert find(tmp_path / "elsewhere", str(new.path)) == new
+    assert find(tmp_path, "last") == new
+    assert list_runs(tmp_path / "missing") == []
+
+
+def test_a_run_that_is_missing_names_the_newest(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(tmp_path, "one")
+    assert caught.value.remedy == "Runs there: none yet. `autotune runs` lists them all."
+    _run(tmp_path, "two")
+    with pytest.raises(UsageError, match="There is no run 'one'") as caught:
+        find(tmp_path, "one")
+    assert "Runs there: two." in (caught.value.remedy or "")
+
+
+def test_new_names_are_free_and_fit_a_file_system(tmp_path: Path) -> None:
+    date = time.strftime("%Y%m%d")
+    assert new_name(tmp_path, "gpt2") == f"gpt2-{date}-1"
+    (tmp_path / f"gpt2-{date}-1").mkdir()
+    assert new_name(tmp_path, "gpt2") == f"gpt2-{date}-2"
+    assert new_name(tmp_path, "a/b c\x1b") == f"a-b-c-{date}-1"
+    assert new_name(tmp_path, "..") == f"run-{date}-1"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "file.json"
+    write_atomically(path, "old", mode=0o600)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(UnicodeEncodeError):
+        write_atomically(path, "new \udc80")
+    assert path.read_text() == "old"
+    assert [p.name for p in path.parent.iterdir()] == ["file.json"]
+    write_json(path, {"a": "é"})
+    assert path.read_text() == '{\n  "a": "é"\n}\n'

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.events import (
+    Event,
+    HoldChanged,
+    NoteAdded,
+    Record,
+    RegionClosed,
+    RunEnded,
+    TrialFinished,
+    TrialProgressed,
+    TrialStarted,
+    WarningRaised,
+    record_adapter,
+)
+from autotune.outcome import Stopped
+from autotune.view import RunView, fold
+from tests.testing import runs
+
+WHOLE = [*runs.searching("one"), *runs.ending("one", Path("out"))]
+EVENTS: list[Event] = [
+    *WHOLE,
+    *runs.trial(5, runs.BEST, Stopped(cause="Stopped.")),
+    *runs.trial(6, runs.BEST, runs.measured(3.0), "confirm"),
+    TrialProgressed(number=5, stage="speed", step=1),
+    RegionClosed(what="w", reason="r", num_removed=2, trial=1),
+    WarningRaised(cause="c"),
+    HoldChanged(held=True),
+    HoldChanged(held=False),
+    NoteAdded(text="n"),
+    runs.started("one", resumed=True),
+]
+
+
+def _started(number: int) -> TrialStarted:
+    event = runs.trial(number, runs.BEST, runs.measured(1.0))[0]
+    assert isinstance(event, TrialStarted)
+    return event
+
+
+@given(st.lists(st.sampled_from(EVENTS), max_size=30), st.integers(0, 30))
+def test_a_story_folds_alike_in_any_order_live_and_from_disk(events: list[Event], cut: int) -> None:
+    records = runs.records(events)
+    whole = fold(records)
+    assert fold(records[cut:], fold(records[:cut])) == whole
+    stored = [record_adapter().dump_json(record) for record in records]
+    assert fold(record_adapter().validate_json(line) for line in stored) == whole
+
+
+def test_the_whole_story() -> None:
+    view = fold(runs.records(WHOLE))
+    assert view.run == "one"
+    assert view.stage == "done"
+    assert [trial.state for trial in view.trials] == ["measured", "measured", "out_of_memory"]
+    assert view.baseline is not None
+    assert view.baseline.number == 0
+    assert view.best is not None
+    assert view.best.speedup == 1.6
+    assert view.recommendation == runs.answer("one")
+    assert view.running is None
+    assert (view.num_search_trials, view.budget_trials, view.budget_s) == (3, 12, 60.0)
+    assert view.next_seq == len(WHOLE)
+
+
+def test_stages_follow_the_events() -> None:
+    opening = runs.opening("one")
+    stages = [fold(runs.records(opening[: n + 1])).stage for n in range(len(opening))]
+    assert stages == ["probing", "loading", "loading", "loading", "searching"]
+    confirming = runs.trial(3, runs.BEST, runs.measured(1.0), "confirm")[0]
+    assert fold(runs.records([*opening, confirming])).stage == "confirming"
+
+
+def test_progress_belongs_to_the_running_trial_alone() -> None:
+    here = TrialProgressed(number=4, stage="memory")
+    elsewhere = TrialProgressed(number=3, stage="speed")
+    view = fold(runs.records([*runs.opening("one"), _started(4), here, elsewhere]))
+    assert view.progress == here
+    assert view.running is not None
+    assert view.running.number == 4
+    finished = runs.trial(4, runs.BEST, runs.measured(1.0))[1]
+    assert fold(runs.records([finished, here]), view).progress is None
+
+
+def test_progress_does_not_move_the_place_in_the_journal() -> None:
+    view = fold(runs.records([runs.started("one")]))
+    progress = Record(seq=1, t_s=1.0, event=TrialProgressed(number=0, stage="speed"))
+    assert fold([progress], view).next_seq == 1
+
+
+def test_a_resumed_run_forgets_the_trial_that_was_running_and_keeps_its_first_start() -> None:
+    first = runs.records([*runs.searching("one"), _started(3)])
+    last = first[-1]
+    assert fold(first).running is not None
+    again = Record(seq=last.seq + 1, t_s=500.0, event=runs.started("one", resumed=True))
+    view = fold([*first, again])
+    assert view.running is None
+    assert [trial.number for trial in view.trials] == [0, 1, 2]
+    assert view.created_unix_s == fold(first).created_unix_s
+    assert view.started_s == 500.0
+    assert view.stage == "probing"
+
+
+def test_an_end_is_forgotten_when_the_run_goes_on() -> None:
+    ended = [*runs.searching("one"), RunEnded(reason="stopped", exit_code=130)]
+    view = fold(runs.records([*ended, runs.started("one", resumed=True)]))
+    assert view.ended is None
+
+
+def test_a_trial_whose_start_was_not_seen_is_placed_by_its_duration() -> None:
+    finished = runs.trial(3, runs.BEST, runs.measured(1.0))[1]
+    assert isinstance(finished, TrialFinished)
+    view = fold([Record(seq=0, t_s=10.0, event=finished)])
+    trial = view.trial(3)
+    assert trial is not None
+    assert trial.started_s == 8.5
+
+
+def test_the_same_warning_is_kept_once() -> None:
+    warning = WarningRaised(cause="c", remedy="r")
+    assert fold(runs.records([warning, warning])).warnings == (warning,)
+
+
+def test_nothing_folds_to_nothing() -> None:
+    view = fold([])
+    assert view == RunView()
+    assert view.stage == "new"
+    assert view.budget_s is None
+    assert view.baseline is None
+    assert view.trial(0) is None
