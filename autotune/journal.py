@@ -183,7 +183,6 @@ def follow(
     `should_stop()` is true and what was written before has been read.
     """
     offset = 0
-    rest = b""
     last_progress = b""
     while True:
         stopping = should_stop()
@@ -192,9 +191,10 @@ def follow(
             with path.open("rb") as file:
                 file.seek(offset)
                 data = file.read()
-            offset += len(data)
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
+            # A line that is not whole yet is read again: a new writer cuts it off.
+            whole = data[: data.rfind(b"\n") + 1]
+            offset += len(whole)
+            for line in whole.splitlines():
                 record = _record(line) if line.strip() else None
                 if record is not None and record.seq >= start_seq:
                     found = True

@@ -140,6 +140,19 @@ def test_following_waits_for_the_rest_of_a_line(path: Path) -> None:
     assert record.event == NoteAdded(text="one")
 
 
+def test_following_survives_a_writer_that_cuts_a_torn_line_off(path: Path) -> None:
+    _write(path, "one", "two, which is torn")
+    path.write_bytes(path.read_bytes()[:-5])
+    records = follow(path, poll_s=0.0)
+    first = next(records)
+    assert first is not None
+    assert next(records) is None
+    _write(path, "three")
+    record = next(records)
+    assert record is not None
+    assert record.event == NoteAdded(text="three")
+
+
 def test_following_starts_before_there_is_a_journal(path: Path) -> None:
     records = follow(path, path.with_name("progress.json"), poll_s=0.0)
     assert next(records) is None
