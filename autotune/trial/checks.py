@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
+from autotune.trial.device import allocated_bytes
+from autotune.trial.failure import describe, memory_verdict
 from autotune.trial.live_bytes import LiveBytes
 from autotune.trial.protocol import CheckpointingTried, ParityFound
-from autotune.trial.stepper import Stepper, TrainerStepper, make_stepper
+from autotune.trial.stepper import Driver, Stepper, TrainerStepper, make_stepper
 from autotune.trial.training_arguments import set_checkpointing, supported_checkpointing
 from autotune.workload.facts import CheckpointingForm
 from autotune.workload.loaded import Batch, LoadedWorkload
@@ -26,7 +29,7 @@ def check_parity(
     *,
     num_rows: int,
     accumulation_steps: int,
-    driver: str,
+    driver: Driver,
     output_dir: str,
 ) -> ParityFound:
     """Trains on the same rows whole and in micro-batches, in fp32 with dropout off.
@@ -34,17 +37,19 @@ def check_parity(
     The rows are collated once and split afterwards, so that padding and random masking are the
     same on both sides.
     """
+    # Rounding of a lower precision would hide, or be taken for, a difference.
+    arguments = {n: v for n, v in workload.arguments.items() if n not in ("bf16", "fp16")}
     workload.model.float()
     stepper = make_stepper(
-        workload,
+        replace(workload, arguments=arguments),
         Configuration(micro_batch_size=num_rows, accumulation_steps=1),
-        driver="accelerate" if driver == "accelerate" else "trainer",
+        driver=driver,
         output_dir=output_dir,
         repair_loss=False,
     )
     whole = stepper.collate(workload.typical_rows(num_rows))
     parts = split(whole, accumulation_steps)
-    with fp32_without_dropout(stepper):
+    with without_dropout(workload.model):
         losses, norms = _compare(stepper, whole, parts)
         repaired: tuple[tuple[float, float], tuple[float, float]] | None = None
         if isinstance(stepper, TrainerStepper) and stepper.trainer.model_accepts_loss_kwargs:
@@ -61,7 +66,7 @@ def check_parity(
 def split(batch: Batch, num_parts: int) -> list[Batch]:
     """Cuts a batch into parts of as many consecutive rows each."""
     chunks = {
-        name: value.chunk(num_parts) if value.ndim > 0 else (value,) * num_parts
+        name: value.tensor_split(num_parts) if value.ndim > 0 else (value,) * num_parts
         for name, value in batch.items()
         if isinstance(value, torch.Tensor)
     }
@@ -69,9 +74,8 @@ def split(batch: Batch, num_parts: int) -> list[Batch]:
 
 
 @contextmanager
-def fp32_without_dropout(stepper: Stepper) -> Iterator[None]:
+def without_dropout(model: torch.nn.Module) -> Iterator[None]:
     """Keeps the model in evaluation mode, whatever mode the training step asks for."""
-    model = stepper.workload.model
     model.eval()
     # The training step calls model.train(); an instance attribute shadows the method.
     model.train = lambda mode=True: model  # type: ignore[method-assign]
@@ -91,16 +95,6 @@ def _compare(
 
 def _loss_and_norm(stepper: Stepper, window: list[Batch]) -> tuple[float, float]:
     stepper.optimizer.zero_grad()
-    accelerator = (
-        stepper.trainer.accelerator
-        if isinstance(stepper, TrainerStepper)
-        else getattr(stepper, "accelerator", None)
-    )
-    if accelerator is not None:
-        # Accelerate divides by its own number of steps, which differs between the two windows.
-        accelerator.gradient_accumulation_steps = (
-            1 if isinstance(stepper, TrainerStepper) else stepper.configuration.accumulation_steps
-        )
     stepper.set_window([dict(batch) for batch in window])
     loss = 0.0
     for index, batch in enumerate(window):
@@ -119,7 +113,7 @@ def try_checkpointing(
     workload: LoadedWorkload,
     every_n_layers: Sequence[int],
     *,
-    driver: str,
+    driver: Driver,
     output_dir: str,
 ) -> CheckpointingTried:
     """Counts the bytes that the forward pass of one small batch keeps under each form.
@@ -130,69 +124,90 @@ def try_checkpointing(
     stepper = make_stepper(
         workload,
         Configuration(micro_batch_size=CHECK_ROWS, accumulation_steps=1),
-        driver="accelerate" if driver == "accelerate" else "trainer",
+        driver=driver,
         output_dir=output_dir,
         repair_loss=False,
     )
-    # A model may refuse two rows for reasons of its own; one row shows the same layers.
-    rows = workload.typical_rows(CHECK_ROWS)
-    batch = stepper.collate(rows)
-    try:
-        without = _kept_bytes(stepper, batch, NO_CHECKPOINTING)
-    except ValueError:
-        batch = stepper.collate(rows[:1])
-        without = _kept_bytes(stepper, batch, NO_CHECKPOINTING)
+    batch = _first_batch(stepper)
+    without = _kept_bytes(stepper, batch, NO_CHECKPOINTING)
     supported = supported_checkpointing(workload.model)
     wanted = [(n, False) for n in every_n_layers]
     if stepper.device.type != "cpu" and supported.get("offload"):
         wanted.append((1, True))
     forms: list[CheckpointingForm] = []
     for n, offload in sorted(wanted):
-        forms.append(_try_form(stepper, batch, n, offload, without, supported, forms))
+        form = Checkpointing(every_n_layers=n, offload=offload)
+        forms.append(_try_form(stepper, batch, form, without, supported, forms))
     set_checkpointing(workload.model, NO_CHECKPOINTING)
     return CheckpointingTried(saved_bytes_without=without, forms=tuple(forms))
+
+
+def _first_batch(stepper: Stepper) -> Batch:
+    """A batch that the model takes, after a first pass over it.
+
+    The first pass makes what a model keeps for good, such as tables of positions.
+    """
+    rows = stepper.workload.typical_rows(CHECK_ROWS)
+    try:
+        batch = stepper.collate(rows)
+        _kept_bytes(stepper, batch, NO_CHECKPOINTING)
+    except ValueError:
+        # Without a padding token there is no batch of two; one row shows the same layers.
+        batch = stepper.collate(rows[:1])
+        _kept_bytes(stepper, batch, NO_CHECKPOINTING)
+    return batch
 
 
 def _try_form(
     stepper: Stepper,
     batch: Batch,
-    every_n_layers: int,
-    offload: bool,
+    form: Checkpointing,
     without: int,
-    supported: object,
+    supported: Mapping[str, bool],
     earlier: Sequence[CheckpointingForm],
 ) -> CheckpointingForm:
     kept: int | None = None
     reason: str | None = None
-    if not isinstance(supported, dict) or not supported:
+    if not supported:
         reason = "the model has no switch for checkpointing"
-    elif every_n_layers > 1 and not supported.get("every_n_layers"):
+    elif form.every_n_layers != 1 and not supported.get("every_n_layers"):
         reason = "the installed transformers checkpoints every layer or none"
     else:
-        form = Checkpointing(every_n_layers=every_n_layers, offload=offload)
         try:
             kept = _kept_bytes(stepper, batch, form)
         except (ValueError, AttributeError, NotImplementedError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    is_available = kept is not None
-    if kept is not None:
-        twin = next((f for f in earlier if f.saved_bytes == kept and f.offload == offload), None)
-        if kept > without * (1 - LEAST_SAVING):
-            saved = max(0.0, 1 - kept / without) if without else 0.0
-            reason = (
-                "no saving measured: the model accepts the switch and keeps as much as before"
-                if saved < 0.001
-                else f"it saves only {saved:.1%} of what the forward pass keeps"
-            )
-        elif twin is not None:
-            reason = f"on this model it is the same as every {twin.every_n_layers} layer(s)"
+            # How models say that they have no checkpointing.
+            reason = str(error).partition("\n")[0] or type(error).__name__
+        except Exception as error:
+            if memory_verdict(error) is not None:
+                raise
+            reason = describe(error)
+        else:
+            reason = _why_useless(form, kept, without, earlier)
     return CheckpointingForm(
-        every_n_layers=every_n_layers,
-        offload=offload,
-        is_available=is_available,
+        every_n_layers=form.every_n_layers or 1,
+        offload=form.offload,
+        is_available=kept is not None,
         saved_bytes=kept,
         reason=reason,
     )
+
+
+def _why_useless(
+    form: Checkpointing, kept: int, without: int, earlier: Sequence[CheckpointingForm]
+) -> str | None:
+    if kept > without * (1 - LEAST_SAVING):
+        saved = max(0.0, 1 - kept / without) if without else 0.0
+        return (
+            "no saving measured: the model accepts the switch and keeps as much as before"
+            if saved < 0.001
+            else f"it saves only {saved:.1%} of what the forward pass keeps"
+        )
+    twin = next((f for f in earlier if f.saved_bytes == kept and f.offload == form.offload), None)
+    if twin is not None:
+        same = Checkpointing(every_n_layers=twin.every_n_layers, offload=twin.offload)
+        return f"on this model it is the same as {same}"
+    return None
 
 
 def _kept_bytes(stepper: Stepper, batch: Batch, form: Checkpointing) -> int:
@@ -206,18 +221,18 @@ def _kept_bytes(stepper: Stepper, batch: Batch, form: Checkpointing) -> int:
         for name, value in batch.items()
     }
     if stepper.device.type != "cpu":
-        before = torch.accelerator.memory_allocated()
-        loss = stepper.model(**inputs)
-        kept = torch.accelerator.memory_allocated() - before
+        before = allocated_bytes(stepper.device)
+        loss = stepper.loss(inputs)
+        kept = allocated_bytes(stepper.device) - before
         del loss
-        return int(kept)
+        return kept
     live = LiveBytes()
     live.add(model.parameters())
     live.add(model.buffers())
     live.add(value for value in inputs.values() if isinstance(value, torch.Tensor))
     with live:
         before = live.current_bytes
-        output = stepper.model(**inputs)
+        loss = stepper.loss(inputs)
         kept = live.current_bytes - before
-        del output
+        del loss
     return kept

@@ -20,6 +20,7 @@ from typing import Self
 from autotune.errors import ERRORS_BY_NAME, AutotuneError
 from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.failure import outcome_of_exit
+from autotune.trial.logs import end_of, tail
 from autotune.trial.protocol import (
     CannotLoad,
     Command,
@@ -51,6 +52,9 @@ class Worker:
     def __init__(self, options: WorkerOptions, environment: Mapping[str, str], log: Path) -> None:
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
+        self._printed: list[tuple[Path, int]] = [(log, end_of(log))]
+        """Logs of this worker and where its own lines begin, the latest last."""
+        self._is_closed = False
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._socket.setblocking(False)
@@ -80,7 +84,7 @@ class Worker:
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return not self._is_closed and self._process.poll() is None
 
     def wait_ready(
         self, *, time_limit_s: float, should_stop: Callable[[], str | None] = lambda: None
@@ -107,12 +111,14 @@ class Worker:
                     f"Its log is {self._log}.",
                 )
             case OutOfMemory():
+                self.close()
                 raise WorkerDiedError(
-                    "The process that loads the workload was killed, probably for its memory.",
+                    f"Memory did not suffice to load the workload. {reply.cause}",
                     "Choose a smaller model, or free memory on this machine.",
                 )
             case Failed():
-                raise WorkerDiedError(reply.cause, f"Its log is {self._log}.")
+                self.close()
+                raise WorkerDiedError(reply.cause, reply.remedy or f"Its log is {self._log}.")
             case _:
                 raise WorkerDiedError(f"Unexpected answer of the worker: {reply.kind}.")
 
@@ -139,14 +145,14 @@ class Worker:
         """
         self.is_used = True
         envelope = Envelope(body=command, log=str(log) if log is not None else None)
-        data = envelope_adapter().dump_json(envelope) + b"\n"
+        if log is not None:
+            self._printed = [self._printed[0], (log, end_of(log))]
         try:
             self._socket.setblocking(True)
-            self._socket.sendall(data)
+            self._socket.sendall(envelope_adapter().dump_json(envelope) + b"\n")
+            self._socket.setblocking(False)
         except OSError:
             return self._death()
-        finally:
-            self._socket.setblocking(False)
         return self._await(time_limit_s, on_progress, should_stop)
 
     def _await(
@@ -161,8 +167,11 @@ class Worker:
             while True:
                 while b"\n" in self._buffer:
                     line, self._buffer = self._buffer.split(b"\n", 1)
-                    body = envelope_adapter().validate_json(line).body
+                    envelope = envelope_adapter().validate_json(line)
+                    body = envelope.body
                     if not isinstance(body, Progress):
+                        if envelope.is_last:
+                            self.close()
                         return body  # type: ignore[return-value]
                     if on_progress is not None:
                         on_progress(body)
@@ -176,6 +185,8 @@ class Worker:
                         limit_s=time_limit_s,
                         cause=f"No answer within {time_limit_s:.0f} s; the worker was ended.",
                     )
+                # A process that the worker left behind may hold its end of the channel open.
+                has_ended = not self.is_alive
                 if selector.select(POLL_S):
                     try:
                         data = self._socket.recv(1 << 16)
@@ -186,16 +197,22 @@ class Worker:
                     if not data:
                         return self._death()
                     self._buffer += data
+                elif has_ended:
+                    return self._death()
 
     def _death(self) -> OutOfMemory | Failed:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(GRACE_S)
         code = self._process.poll()
         self.close()
-        return outcome_of_exit(code if code is not None else 1, log_tail(self._log))
+        said = next(filter(None, (tail(*place) for place in reversed(self._printed))), "")
+        return outcome_of_exit(code if code is not None else 1, said)
 
     def close(self) -> None:
         """Ends the worker and everything it started, and reaps it."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._socket.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -211,13 +228,3 @@ class Worker:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def log_tail(path: Path, num_bytes: int = 8192) -> str:
-    """The last part of a log, as text whatever bytes it holds."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
-            return file.read().decode(errors="replace")
-    except OSError:
-        return ""

@@ -8,10 +8,11 @@ from __future__ import annotations
 import errno
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from autotune.errors import AutotuneError
 from autotune.outcome import Failed, OutOfMemory
 
 Where: TypeAlias = Literal["device", "host"]
@@ -39,20 +40,28 @@ _HOST_TEXTS = (
     r"\bstd::bad_alloc\b",
 )
 _MAYBE_DEVICE_TEXTS = (r"\bCUBLAS_STATUS_NOT_INITIALIZED\b", r"\bCUDNN_STATUS_NOT_INITIALIZED\b")
-_SHARED_MEMORY_TEXT = re.compile(r"out of shared memory|\bBus error\b")
-_REQUESTED_BYTES = re.compile(r"tried to allocate (\d+) bytes", re.IGNORECASE)
-_REQUESTED_UNITS = re.compile(r"tried to allocate ([\d.]+) ([KMGT]i?B)", re.IGNORECASE)
-_UNIT_BYTES = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_MAYBE_HOST_TEXTS = (r"\bDataLoader worker .* is killed by signal: Killed\b",)
+_TEXTS: Sequence[tuple[Where, bool, Sequence[str]]] = (
+    ("device", True, _DEVICE_TEXTS),
+    ("host", True, _HOST_TEXTS),
+    ("device", False, _MAYBE_DEVICE_TEXTS),
+    ("host", False, _MAYBE_HOST_TEXTS),
+)
+_NO_MEMORY = re.compile(r"\bCannot allocate memory\b")
+_SHARED_MEMORY = re.compile(r"out of shared memory|\bBus error\b|</torch_\w+>.*No space left")
+_NO_SPACE = re.compile(r"\bNo space left on device\b")
+_SHARED_MEMORY_REMEDY = (
+    "Use fewer data loader workers, or a larger /dev/shm; a smaller batch will not help."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryVerdict:
-    """That an error is about memory: which, how sure, and what was asked for."""
+    """That an error is about memory: which, how sure, and in what words."""
 
     where: Where
     is_certain: bool
     text: str
-    requested_bytes: int | None
 
 
 def memory_verdict(error: BaseException) -> MemoryVerdict | None:
@@ -82,14 +91,10 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException) -> MemoryVerdict | None:
-    text = " ".join(str(argument) for argument in error.args) or str(error)
-    requested_bytes = _requested(text)
-    where: Where
+    text = _text(error)
 
     def found(where: Where, *, is_certain: bool = True) -> MemoryVerdict:
-        return MemoryVerdict(
-            where=where, is_certain=is_certain, text=text, requested_bytes=requested_bytes
-        )
+        return MemoryVerdict(where=where, is_certain=is_certain, text=text)
 
     types = type(error).__mro__
     if any(t.__name__ == "HostBudgetExceeded" for t in types):
@@ -99,24 +104,16 @@ def _verdict(error: BaseException) -> MemoryVerdict | None:
     if isinstance(error, MemoryError):
         return found("host")
     if isinstance(error, OSError):
-        return found("host") if error.errno == errno.ENOMEM else None
+        is_memory = error.errno == errno.ENOMEM or (
+            error.errno is None and _NO_MEMORY.search(text) is not None
+        )
+        return found("host") if is_memory else None
     # Only these types come from allocators; the same words in a KeyError are somebody's data.
     if not isinstance(error, RuntimeError):
         return None
-    for patterns, place in ((_DEVICE_TEXTS, "device"), (_HOST_TEXTS, "host")):
-        where = "device" if place == "device" else "host"
-        if any(re.search(p, text, re.DOTALL) for p in patterns):
-            return found(where)
-    if any(re.search(p, text) for p in _MAYBE_DEVICE_TEXTS):
-        return found("device", is_certain=False)
-    return None
-
-
-def _requested(text: str) -> int | None:
-    if match := _REQUESTED_BYTES.search(text):
-        return int(match[1])
-    if match := _REQUESTED_UNITS.search(text):
-        return int(float(match[1]) * _UNIT_BYTES[match[2][0].upper()])
+    for where, is_certain, patterns in _TEXTS:
+        if any(re.search(pattern, text, re.DOTALL) for pattern in patterns):
+            return found(where, is_certain=is_certain)
     return None
 
 
@@ -126,28 +123,57 @@ def outcome_of(error: BaseException, *, limit_bytes: int | None = None) -> OutOf
     if verdict is not None:
         return OutOfMemory(
             where=verdict.where,
-            cause=_first_sentence(verdict.text) or type(error).__name__,
+            cause=_first_line(verdict.text) or type(error).__name__,
             needed_at_least_bytes=next(
                 (link.needed_bytes for link in chain(error) if hasattr(link, "needed_bytes")), None
             ),
             limit_bytes=limit_bytes,
             is_certain=verdict.is_certain,
         )
+    if isinstance(error, AutotuneError):
+        return Failed(cause=error.cause, remedy=error.remedy)
     return Failed(cause=describe(error), remedy=_remedy(error))
 
 
 def describe(error: BaseException) -> str:
-    """One line: what the innermost exception says, with its type."""
-    text = _first_sentence(str(error))
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """One line: what the exception says, with its type, and what it was raised from."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    links = [error]
+    while (cause := links[-1].__cause__) is not None and cause not in links:
+        links.append(cause)
+    said = _typed(error)
+    return f"{said} (from {_typed(links[-1])})" if len(links) > 1 else said
+
+
+def _typed(error: BaseException) -> str:
+    name = type(error).__name__
+    line = _first_line(_text(error))
+    if not line:
+        return name
+    return line if line.startswith(f"{name}: ") else f"{name}: {line}"
+
+
+def _text(error: BaseException) -> str:
+    """What an exception says; of one that was carried over from another process, its own words."""
+    # str() of several arguments would show them as a tuple; a class that speaks for itself may.
+    plain = type(error).__str__ is BaseException.__str__
+    text = " ".join(str(argument) for argument in error.args) if plain else str(error)
+    _, marker, rest = text.rpartition("Traceback (most recent call last):\n")
+    if not marker:
+        return text
+    # Frames are indented; the exception itself begins at the margin.
+    lines = rest.splitlines()
+    start = next((i for i, line in enumerate(lines) if line[:1].strip()), None)
+    return text if start is None else "\n".join(lines[start:])
 
 
 def _remedy(error: BaseException) -> str | None:
-    text = str(error)
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+    text = "\n".join(_text(link) for link in chain(error))
+    if _SHARED_MEMORY.search(text):
+        return _SHARED_MEMORY_REMEDY
+    if _NO_SPACE.search(text):
         return "Free some disk space, or choose another --run-dir."
-    if _SHARED_MEMORY_TEXT.search(text):
-        return "Use fewer data loader workers, or a larger /dev/shm; a smaller batch will not help."
     if "no padding token is defined" in text:
         return "Name a padding token (--pad-token eos); until then the micro-batch size is 1."
     if "Expected more than 1 value per channel" in text:
@@ -158,7 +184,7 @@ def _remedy(error: BaseException) -> str | None:
     return None
 
 
-def _first_sentence(text: str, limit: int = 300) -> str:
+def _first_line(text: str, limit: int = 300) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -172,17 +198,32 @@ def outcome_of_exit(return_code: int, log_tail: str = "") -> OutOfMemory | Faile
         return_code: As `subprocess` reports it: negative for a signal.
         log_tail: The last lines it printed.
     """
-    killed_by = -return_code if return_code < 0 else return_code - 128 if return_code > 128 else 0
+    killed_by = _signal(return_code)
     if killed_by == signal.SIGKILL:
         return OutOfMemory(
             where="host",
             cause="The process was killed from outside, probably by the system for its memory.",
             is_certain=False,
         )
-    last = next((line.strip() for line in reversed(log_tail.splitlines()) if line.strip()), "")
-    if killed_by:
-        name = signal.Signals(killed_by).name if killed_by in set(signal.Signals) else killed_by
-        cause = f"The process died of {name}."
+    lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
+    # A C++ program that nobody catches this in aborts, with these words as its last ones.
+    if killed_by == signal.SIGABRT and any("'std::bad_alloc'" in line for line in lines[-3:]):
+        return OutOfMemory(
+            where="host",
+            cause="The process aborted, since the allocator refused it memory (std::bad_alloc).",
+            is_certain=False,
+        )
+    if killed_by is not None:
+        cause = f"The process died of {killed_by.name}."
     else:
         cause = f"The process ended with exit code {return_code} without an answer."
-    return Failed(cause=f"{cause} It last said: {_first_sentence(last)}" if last else cause)
+    return Failed(
+        cause=f"{cause} It last said: {_first_line(lines[-1])}" if lines else cause,
+        remedy=_SHARED_MEMORY_REMEDY if killed_by == signal.SIGBUS else None,
+    )
+
+
+def _signal(return_code: int) -> signal.Signals | None:
+    """The signal that ended a process; shells report 128 and more for one."""
+    number = -return_code if return_code < 0 else return_code - 128
+    return signal.Signals(number) if number in {s.value for s in signal.Signals} else None

@@ -57,6 +57,12 @@ class LiveBytes(TorchDispatchMode):
         self.peak_bytes = self.current_bytes
 
     def _add(self, tensor: torch.Tensor) -> None:
+        if tensor.layout is torch.sparse_coo:
+            self._add(tensor._indices())
+            self._add(tensor._values())
+            return
+        if tensor.layout is not torch.strided:
+            return  # Opaque layouts have no storage that could be looked at.
         storage = tensor.untyped_storage()
         key = storage._cdata
         num_bytes = storage.nbytes()
@@ -67,9 +73,10 @@ class LiveBytes(TorchDispatchMode):
         self.peak_bytes = max(self.peak_bytes, self.current_bytes)
         if self._budget_bytes is not None and self.current_bytes > self._budget_bytes:
             needed_bytes = self.current_bytes + self._level_bytes
+            limit_bytes = self._budget_bytes + self._level_bytes
             raise HostBudgetExceeded(
-                f"The process would occupy at least {format_bytes(needed_bytes)}, above the "
-                f"{format_bytes(self._budget_bytes + self._level_bytes)} that may be filled.",
+                f"The process would pass the {format_bytes(limit_bytes)} that may be filled by at "
+                f"least {format_bytes(needed_bytes - limit_bytes)}.",
                 needed_bytes,
             )
 

@@ -27,16 +27,31 @@ from autotune.trial.device import (
 )
 from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import AccelerateStepper, Stepper, TrainerStepper, num_rows
+from autotune.trial.stepper import Stepper, TrainerStepper, num_rows
 from autotune.units import format_bytes
 from autotune.workload.loaded import Batch, repeat_to
 
 PRIMING_ROWS = 2
 """Rows of the small steps that bring optimizer state and gradients into being."""
+MOST_PRIMING_STEPS = 32
+"""Loss scaling skips steps until it has come down from its start, a power of two each time."""
 PHASE_STEPS = 2
 PRECISE_AFTER_STEPS = 5
 
 Report = Callable[[Progress], None]
+
+
+class DeviceLimitExceeded(torch.OutOfMemoryError):
+    """A step ran on the device, in more memory than the process may occupy there.
+
+    Args:
+        message: What happened, in words.
+        needed_bytes: What the process occupied in all.
+    """
+
+    def __init__(self, message: str, needed_bytes: int) -> None:
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
 
 
 @dataclass
@@ -174,16 +189,15 @@ class _PhaseClock:
 
     def __enter__(self) -> None:
         stepper = self._stepper
-        if isinstance(stepper, TrainerStepper):
-            accelerator = stepper.trainer.accelerator
-            owner, name = stepper.trainer, "compute_loss"
-        else:
-            assert isinstance(stepper, AccelerateStepper)
-            accelerator = stepper.accelerator
-            owner, name = stepper.model, "forward"
+        # A Trainer computes its loss itself; the plain loop calls the stepper's.
+        owner, name = (
+            (stepper.trainer, "compute_loss")
+            if isinstance(stepper, TrainerStepper)
+            else (stepper, "loss")
+        )
         for target, attribute, phase in (
             (owner, name, "forward_s"),
-            (accelerator, "backward", "backward_s"),
+            (stepper.accelerator, "backward", "backward_s"),
         ):
             timed = self._timed(getattr(target, attribute), phase)
             self._patches.enter_context(patch.object(target, attribute, timed))
@@ -193,12 +207,18 @@ class _PhaseClock:
 
 
 def longest_window(stepper: Stepper) -> list[Batch]:
-    """The micro-batches of one optimizer step on the longest samples."""
+    """The micro-batches of one optimizer step on the longest samples.
+
+    No micro-batch holds more rows than there are, as no data loader would.
+    """
     configuration = stepper.configuration
-    size = configuration.micro_batch_size
-    distinct = stepper.workload.longest_rows(size * configuration.accumulation_steps)
-    rows = repeat_to(distinct, size * configuration.accumulation_steps)
-    return [stepper.collate(rows[start : start + size]) for start in range(0, len(rows), size)]
+    size = min(
+        configuration.micro_batch_size,
+        stepper.workload.facts.num_rows or configuration.micro_batch_size,
+    )
+    num = size * configuration.accumulation_steps
+    rows = repeat_to(stepper.workload.longest_rows(num), num)
+    return [stepper.collate(rows[start : start + size]) for start in range(0, num, size)]
 
 
 def measure_memory(
@@ -223,6 +243,7 @@ def measure_memory(
 
     Raises:
         HostBudgetExceeded: The total would pass the limit.
+        DeviceLimitExceeded: It did pass the limit, on a device.
         RuntimeError: The allocator or the device refused.
     """
     window = longest_window(stepper)
@@ -246,8 +267,11 @@ def _steps(stepper: Stepper, window: list[Batch], report: Report) -> float:
     report(Progress(stage="memory", step=0, num_steps=2))
     rows = min(PRIMING_ROWS, stepper.configuration.micro_batch_size)
     small = stepper.collate(stepper.workload.typical_rows(rows))
-    stepper.set_window([small])
-    train_window(stepper, [small])
+    for _ in range(MOST_PRIMING_STEPS):
+        stepper.set_window([small])
+        train_window(stepper, [small])
+        if not stepper.accelerator.optimizer_step_was_skipped:
+            break
     report(Progress(stage="memory", step=1, num_steps=2))
     has_accumulation = len(window) > 1
     stepper.set_window(window)
@@ -302,9 +326,10 @@ def _measure_device(
     peak = read_peak(stepper.device, others_bytes)
     total_bytes = peak.reserved_bytes + peak.outside_bytes
     if total_bytes > limit_bytes:
-        raise torch.OutOfMemoryError(
-            f"The process occupied {format_bytes(total_bytes)} of the device, above the "
-            f"{format_bytes(limit_bytes)} that may be filled."
+        raise DeviceLimitExceeded(
+            f"The process passed the {format_bytes(limit_bytes)} of the device that may be filled "
+            f"by {format_bytes(total_bytes - limit_bytes)}.",
+            total_bytes,
         )
     memory = MemoryUse(
         allocated_bytes=peak.allocated_bytes,

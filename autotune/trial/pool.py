@@ -42,14 +42,15 @@ class WorkerPool:
         self._environment = dict(environment)
         self._should_stop = should_stop
         self._warm: Worker | None = None
+        self._device = "cpu"
         self.num_cold_starts = 0
         self.cold_start_s = 0.0
         """Wall time of the slowest cold start."""
 
     @property
     def is_on_device(self) -> bool:
-        """Whether trials run on an accelerator, where a fork is not possible."""
-        return self._options.isolation == "inline"
+        """Whether trials run on an accelerator, as the last worker that loaded has found out."""
+        return self._device != "cpu"
 
     @property
     def options(self) -> WorkerOptions:
@@ -90,6 +91,7 @@ class WorkerPool:
         self.cold_start_s = max(self.cold_start_s, time.perf_counter() - start_s)
         if isinstance(ready, Stopped):
             return ready
+        self._device = ready.device
         return worker
 
     def warm(self) -> Worker | Stopped:

@@ -66,7 +66,10 @@ class ContinueSpeed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSpeed:
-    """Prepares a configuration in this very process and warms it up; blocks follow."""
+    """Prepares a configuration in this very process and warms it up.
+
+    From then on the worker takes `ContinueSpeed` alone.
+    """
 
     configuration: Configuration
     num_warmup_steps: int = WARMUP_STEPS
@@ -196,6 +199,8 @@ class Envelope:
     body: Annotated[Command | Message, Field(discriminator="kind")]
     log: str | None = None
     """For a command: the file that what is printed during it goes to."""
+    is_last: bool = False
+    """For a reply: whether the worker ends after it, since it is no longer clean."""
 
 
 @cache

@@ -6,7 +6,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
@@ -15,7 +15,10 @@ from autotune.trial.training_arguments import set_checkpointing, training_argume
 from autotune.workload.loaded import Batch, LoadedWorkload, Row
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
     from transformers import Trainer
+
+Driver: TypeAlias = Literal["trainer", "accelerate"]
 
 SCHEDULE_STEPS = 1_000_000
 """Length of the learning-rate schedule in trials: long enough that the rate never reaches zero."""
@@ -28,7 +31,9 @@ class Stepper(ABC):
     `set_window`, then `micro_step` for each of its batches, then `optimizer_step`.
     """
 
+    accelerator: Accelerator
     model: torch.nn.Module
+    """As the loop calls it: wrapped by Accelerate."""
     optimizer: torch.optim.Optimizer
     device: torch.device
 
@@ -48,6 +53,10 @@ class Stepper(ABC):
         """Announces the micro-batches of the coming optimizer step."""
 
     @abstractmethod
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """Forward pass of one micro-batch of the announced window, as the loop runs it."""
+
+    @abstractmethod
     def micro_step(self, batch: Batch, *, is_last: bool) -> torch.Tensor:
         """Forward and backward of one micro-batch; returns its share of the window's loss."""
 
@@ -64,30 +73,30 @@ class Stepper(ABC):
 
         The short window at the end of an epoch is passed over, since its rows are not a global
         batch; where no epoch holds a full window, the short one is returned.
+
+        Raises:
+            ValueError: The data yields no batch at all.
         """
         num = self.configuration.accumulation_steps
-        for _ in range(2):
+        while True:
+            is_first = self._batches is None
             if self._batches is None:
                 self._batches = self._loader()
             window = [batch for _, batch in zip(range(num), self._batches, strict=False)]
             rows = [num_rows(batch) for batch in window]
             self._rows_per_batch = max([self._rows_per_batch, *rows])
             is_full = len(window) == num and min(rows) == self._rows_per_batch
-            if is_full or (window and self._epoch_is_shorter_than_a_window(window)):
+            if not is_full:
+                self._batches = None
+                self._epoch += 1
+            if is_full or (window and is_first):
                 self.set_window(window)
                 return window
-            self._batches = None
-            self._epoch += 1
-        raise ValueError("The training data has no rows.")
-
-    def _epoch_is_shorter_than_a_window(self, window: list[Batch]) -> bool:
-        num = self.workload.facts.num_rows
-        per_window = self.configuration.micro_batch_size * self.configuration.accumulation_steps
-        if num is not None and num < per_window:
-            self._batches = None
-            self._epoch += 1
-            return True
-        return False
+            if is_first:
+                raise ValueError(
+                    "The training data yields no batch at a micro-batch size of "
+                    f"{self.configuration.micro_batch_size}."
+                )
 
 
 def num_rows(batch: Batch) -> int:
@@ -122,6 +131,7 @@ class TrainerStepper(Stepper):
             **workload.trainer_options,
         )
         trainer = self.trainer
+        self.accelerator = trainer.accelerator
         if repair_loss:
             trainer.model_accepts_loss_kwargs = False
         self._dataloader = trainer.get_train_dataloader()
@@ -147,6 +157,14 @@ class TrainerStepper(Stepper):
             iter(window), len(window), *device
         )
         self.trainer.current_gradient_accumulation_steps = len(batches)
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """The loss as the Trainer computes it."""
+        trainer = self.trainer
+        loss: torch.Tensor = trainer.compute_loss(
+            self.model, trainer._prepare_inputs(batch), num_items_in_batch=self._num_items
+        )
+        return loss
 
     def micro_step(self, batch: Batch, *, is_last: bool) -> torch.Tensor:
         """The Trainer's training step, synchronising gradients only after the last micro-batch."""
@@ -197,39 +215,45 @@ class AccelerateStepper(Stepper):
     ) -> None:
         super().__init__(workload, configuration)
         from accelerate import Accelerator
+        from accelerate.utils import DataLoaderConfiguration
         from transformers import Trainer, get_scheduler, set_seed
 
         arguments = training_arguments(workload, configuration, output_dir)
-        set_seed(arguments.seed)
-        precision = "bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no"
+        is_stream = isinstance(workload.train_dataset, torch.utils.data.IterableDataset)
         self.accelerator = Accelerator(
             gradient_accumulation_steps=configuration.accumulation_steps,
-            mixed_precision=precision,
+            mixed_precision="bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no",
             cpu=arguments.use_cpu,
+            # Without it the order of the rows would depend on what drew random numbers before.
+            dataloader_config=DataLoaderConfiguration(use_seedable_sampler=not is_stream),
         )
+        set_seed(arguments.seed)
+        config: Any = getattr(workload.model, "config", None)
+        if getattr(config, "use_cache", False):
+            config.use_cache = False
+        set_checkpointing(workload.model, configuration.checkpointing)
         dataloader: torch.utils.data.DataLoader[Row] = torch.utils.data.DataLoader(
             workload.train_dataset,
             batch_size=configuration.micro_batch_size,
-            shuffle=not isinstance(workload.train_dataset, torch.utils.data.IterableDataset),
+            shuffle=not is_stream,
             collate_fn=workload.data_collator,
         )
-        set_checkpointing(workload.model, configuration.checkpointing)
         optimizer_class, optimizer_options = Trainer.get_optimizer_cls_and_kwargs(arguments)
         optimizer = optimizer_class(
             decay_groups(workload.model, arguments.weight_decay), **optimizer_options
         )
-        scheduler = get_scheduler(
+        self.model, self.optimizer, self._dataloader = self.accelerator.prepare(
+            workload.model, optimizer, dataloader
+        )
+        self._scheduler = get_scheduler(
             arguments.lr_scheduler_type,
-            optimizer,
+            self.optimizer,
             num_warmup_steps=0,
             num_training_steps=SCHEDULE_STEPS,
         )
-        self.model, self.optimizer, self._dataloader, self.scheduler = self.accelerator.prepare(
-            workload.model, optimizer, dataloader, scheduler
-        )
         self.device = self.accelerator.device
-        self.max_grad_norm = arguments.max_grad_norm
-        self._window_items = 0
+        self._max_grad_norm = arguments.max_grad_norm
+        self._window_items: torch.Tensor | int = 0
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """One micro-batch, by the workload's collator."""
@@ -240,38 +264,42 @@ class AccelerateStepper(Stepper):
         self._window_items = sum(self._num_items(batch) for batch in window)
         self.model.train()
 
-    def _num_items(self, batch: Batch) -> int:
+    def _num_items(self, batch: Batch) -> torch.Tensor | int:
         labels = batch.get("labels")
         if self.workload.loss_items == "rows" or labels is None:
             return num_rows(batch)
         if self.workload.loss_items == "shifted_tokens":
             labels = labels[..., 1:]
-        return int((labels != -100).sum())
+        return (labels != -100).sum()
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """The model's own loss."""
+        inputs = {
+            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
+            for name, value in batch.items()
+        }
+        loss: torch.Tensor = self.model(**inputs).loss
+        return loss
 
     def micro_step(self, batch: Batch, *, is_last: bool) -> torch.Tensor:
         """Forward, and backward of the weighted loss."""
         accelerator = self.accelerator
-        accelerator.gradient_state._set_sync_gradients(is_last)
         context: AbstractContextManager[object] = (
             nullcontext() if is_last else accelerator.no_sync(self.model)
         )
-        batch = {
-            name: value.to(self.device) if isinstance(value, torch.Tensor) else value
-            for name, value in batch.items()
-        }
         with context:
-            loss: torch.Tensor = self.model(**batch).loss
-            share = self._num_items(batch) / self._window_items
-            accelerator.backward(loss * share * self.configuration.accumulation_steps)
-        return loss.detach() * share
+            loss = self.loss(batch) * self._num_items(batch) / self._window_items
+            accelerator.backward(loss * self.configuration.accumulation_steps)
+        return loss.detach()
 
     def optimizer_step(self) -> torch.Tensor | float | None:
         """Clips, steps optimizer and schedule, clears the gradients."""
         norm: torch.Tensor | float | None = self.accelerator.clip_grad_norm_(
-            self.model.parameters(), self.max_grad_norm
+            self.model.parameters(), self._max_grad_norm
         )
         self.optimizer.step()
-        self.scheduler.step()
+        if not self.accelerator.optimizer_step_was_skipped:
+            self._scheduler.step()
         self.optimizer.zero_grad()
         return norm
 
@@ -282,16 +310,15 @@ class AccelerateStepper(Stepper):
 
 
 def decay_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, object]]:
-    """Parameter groups as Trainer makes them: biases and normalisation weights do not decay."""
-    decayed: list[torch.nn.Parameter] = []
-    others: list[torch.nn.Parameter] = []
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            is_plain = parameter.ndim < 2 or name.endswith("bias")
-            (others if is_plain else decayed).append(parameter)
+    """Parameter groups by the rule of the installed Trainer: weights decay, the rest does not."""
+    from transformers import Trainer
+
+    # The rule looks at the model alone, never at the Trainer that it is a method of.
+    names = set(Trainer.get_decay_parameter_names(None, model))
+    trained = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     return [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": others, "weight_decay": 0.0},
+        {"params": [p for name, p in trained if name in names], "weight_decay": weight_decay},
+        {"params": [p for name, p in trained if name not in names], "weight_decay": 0.0},
     ]
 
 
@@ -299,7 +326,7 @@ def make_stepper(
     workload: LoadedWorkload,
     configuration: Configuration,
     *,
-    driver: Literal["trainer", "accelerate"],
+    driver: Driver,
     output_dir: str,
     repair_loss: bool,
 ) -> Stepper:

@@ -11,6 +11,7 @@ import torch
 from transformers import TrainingArguments
 
 from autotune.configuration import Checkpointing, Configuration
+from autotune.trial.device import current_device
 from autotune.workload.loaded import LoadedWorkload
 
 
@@ -59,6 +60,9 @@ def training_arguments(
         "disable_tqdm": True,
         "max_steps": 1_000_000,
     }
+    if values.get("bf16") and current_device().type == "cpu":
+        # Without it, bf16 is refused where there is no accelerator.
+        values["use_cpu"] = True
     # Trials never evaluate, whatever the two names of that switch are called here.
     known = {field.name for field in fields(TrainingArguments)}
     for name in ("eval_strategy", "evaluation_strategy"):

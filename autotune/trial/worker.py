@@ -27,6 +27,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from autotune.outcome import Failed
+from autotune.trial.failure import outcome_of_exit
+from autotune.trial.logs import end_of, tail
 from autotune.trial.protocol import (
     CannotLoad,
     CheckParity,
@@ -44,6 +47,11 @@ from autotune.trial.protocol import (
     TryCheckpointing,
     envelope_adapter,
 )
+
+_ANSWERED = 86
+"""Exit code of a fork that has sent its reply; a job may end its process with 0 or any other."""
+LEAK_BYTES = 64 * 2**20
+"""Device memory that may stay behind after a command, such as workspaces of libraries."""
 
 if TYPE_CHECKING:
     from autotune.trial.meter import SpeedSession
@@ -72,13 +80,17 @@ class Channel:
         self._socket = socket.socket(fileno=descriptor)
         self._lines = self._socket.makefile("rb")
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message, *, is_last: bool = False) -> None:
         """Writes one message as one line."""
-        self._socket.sendall(envelope_adapter().dump_json(Envelope(body=message)) + b"\n")
+        envelope = Envelope(body=message, is_last=is_last)
+        self._socket.sendall(envelope_adapter().dump_json(envelope) + b"\n")
 
     def receive(self) -> Envelope | None:
-        """The next command; None when the engine has closed its end."""
-        line = self._lines.readline()
+        """The next command; None when the engine is gone."""
+        try:
+            line = self._lines.readline()
+        except OSError:
+            return None
         return envelope_adapter().validate_json(line) if line else None
 
     def fileno(self) -> int:
@@ -93,8 +105,12 @@ class Channel:
             return True
 
 
-def die_with_parent() -> None:
-    """Asks the kernel to end this process with its parent; elsewhere the channel's end does."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Asks the kernel to end this process with its parent; elsewhere the channel's end does.
+
+    Args:
+        parent: Id of the parent, where it is known: it may be gone already.
+    """
     if not sys.platform.startswith("linux"):
         return
     import ctypes
@@ -102,6 +118,8 @@ def die_with_parent() -> None:
     pr_set_pdeathsig = 1
     with contextlib.suppress(OSError):
         ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
 
 
 class Worker:
@@ -114,6 +132,7 @@ class Worker:
         self.level_bytes = 0
         self.num_threads = 1
         self._session: SpeedSession | None = None
+        self._idle_bytes: int | None = None
 
     def load(self) -> None:
         """Imports, loads the workload and says so, or says why it cannot."""
@@ -127,9 +146,11 @@ class Worker:
         torch.set_num_threads(1)
         import accelerate  # noqa: F401  (part of the level after imports)
         import datasets  # noqa: F401
+        from transformers import Trainer  # noqa: F401
 
         from autotune.trial import checks, meter, stepper  # noqa: F401  (paid once, before forks)
         from autotune.trial.device import current_device, resident_bytes
+        from autotune.trial.failure import outcome_of
         from autotune.workload.load import load
         from autotune.workload.spec import spec_adapter
 
@@ -145,6 +166,10 @@ class Worker:
                 CannotLoad(error=type(error).__name__, cause=error.cause, remedy=error.remedy)
             )
             raise SystemExit(0) from error
+        except Exception as error:  # noqa: BLE001  (the engine is told, whatever it is)
+            traceback.print_exc()
+            self.channel.send(outcome_of(error))
+            raise SystemExit(1) from None
         if self.options.isolation == "inline":
             torch.set_num_threads(self.num_threads)
         self.channel.send(
@@ -160,36 +185,45 @@ class Worker:
     def serve(self) -> None:
         """Answers commands one after another."""
         while (envelope := self.channel.receive()) is not None:
-            command = envelope.body
-            log = envelope.log
-            if isinstance(command, OpenSpeed | ContinueSpeed) or self.options.isolation == "inline":
+            command: Command = envelope.body  # type: ignore[assignment]
+            log = Path(envelope.log) if envelope.log is not None else None
+            is_inline = self.options.isolation == "inline"
+            if is_inline or self._session is not None or isinstance(command, OpenSpeed):
                 with redirected_output(log):
-                    self.channel.send(self.answer(command))  # type: ignore[arg-type]
+                    reply = self.answer(command)
+                    is_last = is_inline and self._keeps_memory()
+                    self.channel.send(reply, is_last=is_last)
+                if is_last:
+                    return
             else:
-                self._answer_in_fork(command, log)  # type: ignore[arg-type]
+                self._answer_in_fork(command, log)
 
-    def _answer_in_fork(self, command: Command, log: str | None) -> None:
+    def _answer_in_fork(self, command: Command, log: Path | None) -> None:
+        parent, start = os.getpid(), end_of(log)
         child = os.fork()
         if child == 0:
             code = 1
             try:
-                die_with_parent()
+                die_with_parent(parent)
                 with redirected_output(log):
-                    import torch
+                    try:
+                        import torch
 
-                    torch.set_num_threads(self.num_threads)
-                    self.channel.send(self.answer(command))
-                    code = 0
+                        torch.set_num_threads(self.num_threads)
+                        self.channel.send(self.answer(command))
+                        code = _ANSWERED
+                    except BaseException:  # noqa: BLE001  (its last words, for the log)
+                        traceback.print_exc()
             finally:
                 # No clean-up of what the parent still owns: exit handlers, buffers, threads.
                 os._exit(code)
         status = self._wait(child)
-        if status != 0:
-            self.channel.send(_outcome_of_status(status, log))
+        if status != _ANSWERED:
+            self.channel.send(outcome_of_exit(status, tail(log, start)))
 
     def _wait(self, child: int) -> int:
         """Waits for a child; ends it, and this process, when the engine goes away."""
-        descriptor = os.pidfd_open(child) if hasattr(os, "pidfd_open") else None
+        descriptor = _descriptor_of(child)
         watched = [self.channel.fileno(), *([descriptor] if descriptor is not None else [])]
         try:
             while True:
@@ -216,6 +250,8 @@ class Worker:
 
         try:
             return self._answer(command)
+        except SystemExit as end:
+            return Failed(cause=f"The job ended its own process (sys.exit({end.code!r})).")
         except Exception as error:  # noqa: BLE001  (whatever the user's code raises is an outcome)
             traceback.print_exc()
             limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
@@ -229,6 +265,8 @@ class Worker:
         driver = self.options.driver
         if isinstance(command, ContinueSpeed):
             return self._continue(command)
+        if self._session is not None:
+            raise RuntimeError("A worker with an open speed session takes nothing but its blocks.")
         workload = self._untouched()
         with scratch_directory(self.options.scratch) as output_dir:
             match command:
@@ -291,8 +329,21 @@ class Worker:
         if additional_bytes is not None and self.options.isolation == "fork":
             fence_data(additional_bytes)
 
+    def _keeps_memory(self) -> bool:
+        """Whether a command has left memory behind on the device, beyond what the first one did."""
+        from autotune.trial.device import allocated_bytes, current_device
+
+        if self._session is not None:
+            return False
+        gc.collect()
+        idle_bytes = allocated_bytes(current_device())
+        if self._idle_bytes is None:
+            self._idle_bytes = idle_bytes
+        return idle_bytes > self._idle_bytes + LEAK_BYTES
+
     def _continue(self, command: ContinueSpeed) -> SpeedMeasured:
-        assert self._session is not None, "OpenSpeed comes first"
+        if self._session is None:
+            raise RuntimeError("A speed session must be opened before its blocks are timed.")
         before_s = self._session.steps_s
         speed = self._session.block(min_steps=command.num_steps, max_steps=command.num_steps)
         return SpeedMeasured(speed=speed, phases=None, steps_s=self._session.steps_s - before_s)
@@ -323,7 +374,6 @@ class Worker:
             return self.workload
         from accelerate.state import AcceleratorState, GradientState
 
-        self._session = None
         gc.collect()
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
@@ -334,24 +384,21 @@ class Worker:
         return replace(self.workload, model=copy.deepcopy(self.workload.model))
 
 
-def _outcome_of_status(return_code: int, log: str | None) -> Reply:
-    from autotune.trial.failure import outcome_of_exit
-
-    tail = ""
-    if log is not None:
-        with contextlib.suppress(OSError), open(log, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 8192))
-            tail = file.read().decode(errors="replace")
-    return outcome_of_exit(return_code, tail)
+def _descriptor_of(process: int) -> int | None:
+    """A descriptor that becomes readable when the process ends, where the system offers one."""
+    try:
+        return os.pidfd_open(process)
+    except (AttributeError, OSError):
+        return None
 
 
 @contextlib.contextmanager
-def redirected_output(log: str | None) -> Iterator[None]:
+def redirected_output(log: Path | None) -> Iterator[None]:
     """Sends stdout and stderr of this process and its libraries to a file, stdin from nowhere."""
     if log is None:
         yield
         return
-    Path(log).parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
     sys.stdout.flush()
     sys.stderr.flush()
     saved = os.dup(1), os.dup(2)

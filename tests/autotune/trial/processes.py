@@ -1,0 +1,71 @@
+"""Starts real workers, and looks at what they start."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import psutil
+
+from autotune.trial.client import Worker
+from autotune.trial.worker import WorkerOptions
+from autotune.workload.spec import WorkloadSpec, spec_adapter
+
+LOAD_LIMIT_S = 240.0
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with one thread to compute with."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def options(
+    spec: WorkloadSpec, place: Path, *, isolation: Literal["fork", "inline"] = "fork"
+) -> WorkerOptions:
+    """What a worker loads; its scratch space is made."""
+    scratch = place / "scratch"
+    scratch.mkdir(exist_ok=True)
+    return WorkerOptions(
+        spec=spec_adapter().dump_python(spec, mode="json"),
+        scratch=str(scratch),
+        working_directory=str(place),
+        driver="trainer",
+        isolation=isolation,
+    )
+
+
+def start(
+    spec: WorkloadSpec,
+    place: Path,
+    *,
+    isolation: Literal["fork", "inline"] = "fork",
+    variables: Mapping[str, str] | None = None,
+) -> Worker:
+    """A worker that has not loaded yet."""
+    return Worker(
+        options(spec, place, isolation=isolation),
+        {**environment(), **(variables or {})},
+        place / "worker.log",
+    )
+
+
+def wait_for(condition: Callable[[], bool], *, limit_s: float = 20.0) -> bool:
+    """Whether a condition came true within a time that only a fault uses up."""
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def forks_of(process: int) -> list[psutil.Process]:
+    """Children of a process that still run."""
+    try:
+        children = psutil.Process(process).children(recursive=True)
+        return [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    except psutil.NoSuchProcess:
+        return []
