@@ -26,7 +26,9 @@ LOSS_WORTH_A_LOOK = 0.03
 is worth a trial."""
 MIN_TRIALS = 6
 CANDIDATES_PER_TRIAL = 4
-"""At most one candidate in four is tried, but `MIN_TRIALS` are allowed."""
+"""At most one candidate in four is tried, but `MIN_TRIALS` at the least, and more while
+`GAIN_WORTH_MORE_TRIALS` is expected of the next one."""
+GAIN_WORTH_MORE_TRIALS = 0.1
 MAX_UNMEASURED = 2
 """After so many failures or time-outs without one measured trial, the job itself is at fault."""
 
@@ -50,19 +52,25 @@ def next_candidate(history: History) -> Next | Over:
     """The next candidate, or why there is none. A function of the history alone."""
     if not history.open_candidates:
         return Over(reason="every candidate was tried or ruled out")
-    num_allowed = max(MIN_TRIALS, len(history.space.candidates) // CANDIDATES_PER_TRIAL)
-    if history.num_search_trials >= num_allowed:
-        return Over(reason=f"{history.num_search_trials} trials are enough for this space")
     if not history.measured:
         return _first_that_works(history)
     outlook = Outlook(history)
-    return (
+    proposal = (
         _extend(outlook)
         or _refine(outlook)
         or _other_form(outlook)
         or _look_at_checkpointing(outlook)
-        or Over(reason=_why_over(history))
     )
+    if proposal is None:
+        return Over(reason=_why_over(history))
+    num_enough = max(MIN_TRIALS, len(history.space.candidates) // CANDIDATES_PER_TRIAL)
+    is_enough = history.num_search_trials >= num_enough
+    if is_enough and outlook.speed(proposal.configuration) < 1 + GAIN_WORTH_MORE_TRIALS:
+        return Over(
+            reason=f"{history.num_search_trials} trials are enough for "
+            f"{len(history.space.candidates)} candidates, and no large gain is in sight"
+        )
+    return proposal
 
 
 def _first_that_works(history: History) -> Next | Over:
@@ -83,8 +91,9 @@ def _first_that_works(history: History) -> Next | Over:
     size = min(c.micro_batch_size for c in tried)
     below = [c for c in same_form if c.micro_batch_size < size]
     if below:
+        # Each refusal doubles the stride: what fits is climbed up from again.
         return Next(
-            configuration=_nearest(below, size / 2),
+            configuration=_nearest(below, size / 2 ** len(tried)),
             why=f"smaller, since micro-batch size {size} was not measured",
         )
     frugal = max(
@@ -157,6 +166,9 @@ def _other_form(outlook: Outlook) -> Next | None:
     promising = [c for c in others if outlook.speed(c) > 1 + GAIN_WORTH_A_TRIAL]
     if not promising:
         return None
+    certain = [c for c in promising if outlook.is_sure_to_fit(c)]
+    if certain and not outlook.knows_memory:
+        promising = certain
     # What is expected far beyond the measured sizes is not worth more than what is expected near.
     reach = 2 * max(t.configuration.micro_batch_size for t in outlook.history.measured)
     chosen = max(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.configuration import Checkpointing, Configuration
+from autotune.outcome import OutOfMemory
 from autotune.search.finished import MeasuredTrial
 from autotune.search.history import History
 from autotune.search.ranking import Standing
@@ -18,6 +19,8 @@ from autotune.search.ranking import Standing
 LEAST_RECOMPUTATION = 0.2
 """Time that checkpointing every layer adds at the least. Recomputing the forward pass of all
 layers adds a third of forward and backward; embeddings, head and optimizer are not recomputed."""
+LARGEST_OVERHEAD = 0.5
+"""Part of a micro-batch's time that may not depend on its size, where only one size is known."""
 LAYER_KEEPS = 0.1
 """Part of its activations that a checkpointed layer still keeps, where that was not tried."""
 MEMORY_SLACK = 0.05
@@ -39,15 +42,7 @@ class Outlook:
             raise ValueError("nothing was measured yet")
         self.leader: MeasuredTrial = leader
         """The fastest trial; all speeds are relative to it."""
-        self._curves = {
-            form: _Curve({size: self.standing.ratio(t, leader).value for size, t in column.items()})
-            for form in history.space.forms
-            if (column := self.column(form))
-        }
-        self._reference = max(
-            self._curves, key=lambda form: len(self._curves[form].speeds), default=None
-        )
-        self._costs = self._find_costs()
+        self._curve, self._costs = self._find_curve()
         self._need = _Need.of(history)
 
     def column(self, form: Checkpointing) -> dict[int, MeasuredTrial]:
@@ -72,36 +67,66 @@ class Outlook:
             farthest_size: No more is expected of larger micro-batches than of this size.
         """
         form, size = candidate.checkpointing, candidate.micro_batch_size
-        size = min(size, farthest_size or size)
-        own = self._curves.get(form)
-        if own is not None and (len(own.speeds) > 1 or self._reference == form):
-            return own.at(size)
-        if self._reference is None:
-            return 1.0
-        return self._curves[self._reference].at(size) / self._costs[form]
+        return self._curve.at(min(size, farthest_size or size)) / self._costs[form]
+
+    @property
+    def knows_memory(self) -> bool:
+        """Whether the trials tell how memory grows."""
+        return self._need is not None
 
     def may_fit(self, candidate: Configuration) -> bool:
         """Whether the trials do not lead one to expect that it runs out of memory."""
-        if self._need is None or self.history.usable_bytes is None:
-            return True
-        expected_bytes = self._need.at(self.history, candidate)
-        return expected_bytes <= self.history.usable_bytes * (1 + MEMORY_SLACK)
+        usable_bytes = self.history.usable_bytes
+        if self._need is not None and usable_bytes is not None:
+            expected_bytes = self._need.at(self.history, candidate)
+            return expected_bytes <= usable_bytes * (1 + MEMORY_SLACK)
+        too_much = [
+            _kept_samples(self.history, t.configuration)
+            for t in self.history.trials
+            if isinstance(t.outcome, OutOfMemory)
+        ]
+        return _kept_samples(self.history, candidate) < min(too_much, default=math.inf)
 
-    def _find_costs(self) -> dict[Checkpointing, float]:
-        """Time of each form relative to the reference at the same size: measured, or the least."""
-        if self._reference is None:
-            return {}
-        reference = self._curves[self._reference]
+    def is_sure_to_fit(self, candidate: Configuration) -> bool:
+        """Whether it keeps no more for the backward pass than a measured trial did."""
+        return _kept_samples(self.history, candidate) <= max(
+            _kept_samples(self.history, t.configuration)
+            for t in self.history.measured
+            if t.configuration.checkpointing in self.history.space.forms
+        )
+
+    def _find_curve(self) -> tuple[_Curve, dict[Checkpointing, float]]:
+        """Speeds over the sizes in the form with most readings, and what other forms cost on top.
+
+        What a form costs is read where both were measured at the same size; elsewhere it is the
+        least that is known. Readings of other forms fill in the sizes that the first one lacks.
+        """
+        forms = self.history.space.forms
+        speeds = {
+            form: {s: self.standing.ratio(t, self.leader).value for s, t in column.items()}
+            for form in forms
+            if (column := self.column(form))
+        }
+        if not speeds:
+            return _Curve({self.leader.configuration.micro_batch_size: 1.0}), dict.fromkeys(
+                forms, 1.0
+            )
+        best_form = self.leader.configuration.checkpointing
+        reference = max(speeds, key=lambda form: (len(speeds[form]), form == best_form))
+        curve = dict(speeds[reference])
         costs: dict[Checkpointing, float] = {}
         floor = 0.0
-        for form in self.history.space.forms:
-            least = _least_cost(form) / _least_cost(self._reference)
-            curve = self._curves.get(form)
-            if curve is not None:
-                least = min(reference.at(size) / speed for size, speed in curve.speeds.items())
-                floor = max(floor, least)
-            costs[form] = max(floor, least)
-        return costs
+        for form in forms:
+            cost = _least_cost(form) / _least_cost(reference)
+            shared = speeds[reference].keys() & speeds.get(form, {}).keys()
+            if shared:
+                cost = min(speeds[reference][s] / speeds[form][s] for s in shared)
+                floor = max(floor, cost)
+            costs[form] = max(floor, cost)
+            for size, speed in speeds.get(form, {}).items():
+                if size not in speeds[reference]:
+                    curve[size] = max(curve.get(size, 0.0), speed * costs[form])
+        return _Curve(dict(sorted(curve.items()))), costs
 
 
 def _least_cost(form: Checkpointing) -> float:
@@ -110,7 +135,7 @@ def _least_cost(form: Checkpointing) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """Speeds over the micro-batch sizes of one form."""
+    """Speeds over the micro-batch sizes."""
 
     speeds: Mapping[int, float]
     """By size, ascending; not empty."""
@@ -120,7 +145,7 @@ class _Curve:
             return self.speeds[size]
         sizes = list(self.speeds)
         if len(sizes) == 1:
-            return self.speeds[sizes[0]]
+            return self._beyond_one(sizes[0], size)
         if size > sizes[-1]:
             return self._beyond(sizes[-2], sizes[-1], size)
         if size < sizes[0]:
@@ -133,6 +158,11 @@ class _Curve:
         inner_s, outer_s = 1 / self.speeds[inner], 1 / self.speeds[outer]
         overhead = max(0.0, (inner_s - outer_s) / (1 / inner - 1 / outer))
         return 1 / (outer_s + overhead * (1 / size - 1 / outer))
+
+    def _beyond_one(self, only: int, size: int) -> float:
+        """By one size nothing is known of the others: a good part of it may be overhead."""
+        share = LARGEST_OVERHEAD if size > only else 0.0
+        return self.speeds[only] / (1 - share + share * only / size)
 
 
 def _through(points: list[tuple[float, float]], x: float) -> float:

@@ -28,6 +28,8 @@ from autotune.workload.facts import CheckpointingForm
 MIB = 1024**2
 FORMS = (None, 3, 2, 1)
 """Every n-th layer is checkpointed; None: no layer."""
+KEPT_FRACTIONS = (1.0, 0.72, 0.58, 0.2)
+"""What each form keeps for the backward pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +147,7 @@ class Job:
     gradient_bytes: int = 90 * MIB
     bytes_per_token: int = 200_000
     """Kept for the backward pass without checkpointing."""
-    kept_fractions: tuple[float, ...] = (1.0, 0.72, 0.58, 0.2)
+    kept_fractions: tuple[float, ...] = KEPT_FRACTIONS
     """What each form keeps of it."""
 
 
@@ -215,7 +217,11 @@ class Noise:
     num_steps: int = 6
 
 
-def make_space(global_batch_size: int, baseline_size: int | None = None) -> Space:
+def make_space(
+    global_batch_size: int,
+    baseline_size: int | None = None,
+    kept_fractions: tuple[float, ...] = KEPT_FRACTIONS,
+) -> Space:
     """All divisors by all four checkpointing forms."""
     baseline = default_baseline(global_batch_size)
     if baseline_size is not None:
@@ -223,11 +229,16 @@ def make_space(global_batch_size: int, baseline_size: int | None = None) -> Spac
             micro_batch_size=baseline_size, accumulation_steps=global_batch_size // baseline_size
         )
     forms = [
-        CheckpointingForm(every_n_layers=n, offload=False, is_available=True, saved_bytes=n * MIB)
-        for n in FORMS
+        CheckpointingForm(
+            every_n_layers=n,
+            offload=False,
+            is_available=True,
+            saved_bytes=round(kept_fractions[place] * MIB),
+        )
+        for place, n in enumerate(FORMS)
         if n is not None
     ]
-    return plan(baseline=baseline, num_rows=100_000, forms=forms)
+    return plan(baseline=baseline, num_rows=100_000, forms=forms, saved_bytes_without=MIB)
 
 
 def needed_bytes(job: Job, configuration: Configuration) -> int:
@@ -262,7 +273,7 @@ def make_landscape(
         noise: How noisy the readings are.
         seed: Of data and noise.
     """
-    space = make_space(global_batch_size, baseline_size)
+    space = make_space(global_batch_size, baseline_size, job.kept_fractions)
     rng = np.random.default_rng(seed)
     needs = sorted(needed_bytes(job, c) for c in space.candidates)
     num_in = round(len(needs) * (1 - fraction_out))
