@@ -111,6 +111,8 @@ def _accelerator(code: JobCode, bundle: Bundle) -> str:
     arguments = []
     if weighs_losses(bundle):
         arguments.append("gradient_accumulation_steps=ACCUMULATION_STEPS")
+    if bundle.has_cpu_ranks:
+        arguments.append("cpu=True")
     if bundle.workload.precision != "fp32":
         arguments.append(f"mixed_precision={literal(PRECISION[bundle.workload.precision])}")
     if not bundle.workload.streaming:

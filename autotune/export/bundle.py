@@ -67,6 +67,11 @@ class Bundle:
         return TASK_LOSS_ITEMS[self.workload.task]
 
     @property
+    def has_cpu_ranks(self) -> bool:
+        """Whether several ranks train on CPUs, which Accelerate takes for single ones unasked."""
+        return self.device_type == "cpu" and self.configuration.world_size > 1
+
+    @property
     def uses_local_sgd(self) -> bool:
         """Whether the ranks average their parameters instead of their gradients."""
         return self.configuration.local_sgd_steps > 1 and self.configuration.world_size > 1

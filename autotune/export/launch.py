@@ -20,7 +20,7 @@ def trainer(bundle: Bundle) -> str:
     world_size = bundle.configuration.world_size
     if world_size == 1:
         return "python trainer.py"
-    if bundle.device_type == "cpu":
+    if bundle.has_cpu_ranks:
         # accelerate launch starts several CPU ranks through mpirun only.
         return f"torchrun --nproc-per-node {world_size} trainer.py"
     return f"{LAUNCH} trainer.py"
@@ -28,7 +28,6 @@ def trainer(bundle: Bundle) -> str:
 
 def accelerator(bundle: Bundle) -> str:
     """How `accelerator.py` is started, without the variables."""
-    world_size = bundle.configuration.world_size
-    if world_size > 1 and bundle.device_type == "cpu":
-        return f"torchrun --nproc-per-node {world_size} accelerator.py"
+    if bundle.has_cpu_ranks:
+        return f"torchrun --nproc-per-node {bundle.configuration.world_size} accelerator.py"
     return f"{LAUNCH} accelerator.py"

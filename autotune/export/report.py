@@ -166,7 +166,7 @@ def _use(bundle: Bundle) -> str:
         commands.insert(0, f"{prefix}{launch.trainer(bundle)}")
     lines = ["## Use it", "", "```console", *commands, "```", ""]
     if bundle.launch_environment:
-        lines += ["The variables are those that the trials ran under.", ""]
+        lines += ["In this directory; the variables are those that the trials ran under.", ""]
     files = [row for row in FILES if row[0] != "trainer.py" or not bundle.uses_local_sgd]
     lines += ["| file | what it is |", "| --- | --- |"]
     lines += [f"| [{name}]({name}) | {what} |" for name, what in files]

@@ -34,6 +34,8 @@ def knob_fields(bundle: Bundle, installed: Installed) -> Fields:
         "per_device_train_batch_size": configuration.micro_batch_size,
         "gradient_accumulation_steps": configuration.accumulation_steps,
     }
+    if bundle.has_cpu_ranks:
+        fields["use_cpu"] = True
     name = installed.checkpointing_argument
     if checkpointing.is_on:
         options = checkpointing_options(checkpointing)

@@ -126,11 +126,14 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
     """Writes the files if asked to, then reads every one of them back.
 
     Returns:
-        `{"files": […]}`, or `{"failure": {…}}` with file, reader and message.
+        `{"files": […]}`, or `{"failure": sentence}`.
     """
     stage("looking at the installed libraries")
     installed = look()
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".scratch-") as place:
+    # Beside the files there is room for a model; a directory that is only read may be read-only.
+    with tempfile.TemporaryDirectory(
+        dir=directory if write else None, prefix=".autotune-"
+    ) as place:
         scratch = Path(place)
         _keep_caches_in(scratch, bundle)
         answer: list[Preparation] = []
@@ -146,7 +149,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
             try:
                 (directory / consumer.name).write_text(consumer.render(), encoding="utf-8")
             except Exception as error:  # noqa: BLE001  whatever a library raises is an answer
-                return _failure(consumer, error)
+                return _failure(f"{consumer.name} cannot be written", error)
         verified: list[JsonValue] = []
         for consumer in files:
             stage(f"checking {consumer.name}")
@@ -154,7 +157,8 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
             try:
                 how = consumer.verify(path)
             except Exception as error:  # noqa: BLE001  whatever a consumer raises is an answer
-                return _failure(consumer, error)
+                subject = f"{consumer.name} was not accepted by its consumer ({consumer.reader})"
+                return _failure(subject, error)
             verified.append(
                 {
                     "name": consumer.name,
@@ -177,10 +181,10 @@ def _keep_caches_in(scratch: Path, bundle: Bundle) -> None:
     datasets.disable_caching()
 
 
-def _failure(consumer: Consumer, error: Exception) -> JsonValue:
+def _failure(subject: str, error: Exception) -> JsonValue:
     traceback.print_exc()
     text = str(error).strip() or type(error).__name__
-    return {"failure": {"name": consumer.name, "consumer": consumer.reader, "message": text}}
+    return {"failure": f"{subject}: {text}"}
 
 
 def main() -> None:

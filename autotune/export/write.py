@@ -112,18 +112,18 @@ def _ask(
     environment = {**bundle.environment, **_QUIET}
     answer = ask(_CHILD, request, environment=environment, log=kept, time_limit_s=time_limit_s)
     assert isinstance(answer, dict)
-    failure = answer.get("failure")
-    if isinstance(failure, dict):
-        raise ExportError(
-            f"{failure['name']} was not accepted by its consumer ({failure['consumer']}): "
-            f"{failure['message']}",
-            f"The log of the check is {kept}.",
-        )
+    if "failure" in answer:
+        raise ExportError(_sentence(answer["failure"]), f"The log of the check is {kept}.")
     if log is None:
         shutil.rmtree(kept.parent, ignore_errors=True)
     files = answer["files"]
     assert isinstance(files, list)
     return tuple(ExportedFile(**file) for file in files)  # type: ignore[arg-type]
+
+
+def _sentence(value: JsonValue) -> str:
+    text = str(value)
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 _QUIET = {

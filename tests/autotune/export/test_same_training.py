@@ -93,6 +93,24 @@ def test_accumulation_is_exact_in_the_short_last_window_too(
     assert found.losses == pytest.approx(meant.losses, rel=1e-5)
 
 
+@pytest.mark.parametrize("local_sgd_steps", [1, 4])
+def test_scripts_for_several_ranks_train_on_one_too(
+    local_sgd_steps: int, tmp_path: Path, installed: Installed
+) -> None:
+    job = jobs.make(jobs.classify, tmp_path)
+    one = bundle_of(job.workload, micro_batch_size=2, accumulation_steps=2)
+    two = bundle_of(
+        job.workload,
+        micro_batch_size=2,
+        accumulation_steps=2,
+        world_size=2,
+        local_sgd_steps=local_sgd_steps,
+    )
+    meant = jobs.run(write_scripts(job, one, installed)["accelerator"], 2)
+    found = jobs.run(write_scripts(job, two, installed)["accelerator"], 2)
+    assert found.losses == pytest.approx(meant.losses, rel=1e-6)
+
+
 def test_the_repair_makes_the_loss_of_trainer_right(tmp_path: Path, installed: Installed) -> None:
     job = jobs.make(jobs.classify, tmp_path)
     bundle = bundle_of(job.workload, micro_batch_size=2, accumulation_steps=2)
@@ -104,13 +122,20 @@ def test_the_repair_makes_the_loss_of_trainer_right(tmp_path: Path, installed: I
     assert broken.losses[0] == pytest.approx(2 * accelerator.losses[0], rel=1e-5)
 
 
-@pytest.mark.parametrize("every_n_layers", [None, 1, 2])
+@pytest.mark.parametrize(
+    ("kind", "every_n_layers"),
+    [(jobs.classify, None), (jobs.classify, 1), (jobs.translate, 2), (jobs.classify_with_lora, 2)],
+    ids=lambda value: getattr(value, "__name__", None),
+)
 def test_checkpointing_recomputes_the_layers_that_it_should(
-    every_n_layers: int | None, tmp_path: Path, installed: Installed
+    kind: Callable[[Path], WorkloadSpec],
+    every_n_layers: int | None,
+    tmp_path: Path,
+    installed: Installed,
 ) -> None:
     from autotune.export.script_check import check_checkpointing
 
-    job = jobs.make(jobs.classify, tmp_path)
+    job = jobs.make(kind, tmp_path)
     meant = Checkpointing(every_n_layers=every_n_layers)
     bundle = bundle_of(job.workload, micro_batch_size=2, accumulation_steps=2, checkpointing=meant)
     for script in write_scripts(job, bundle, installed).values():

@@ -295,6 +295,8 @@ def test_the_commands_are_in_the_scripts() -> None:
     assert f"\n    OMP_NUM_THREADS=2 {launch}\n" in accelerator(bundle())
     two = bundle(world_size=2)
     assert "torchrun --nproc-per-node 2 trainer.py" in trainer(two)
+    assert "        use_cpu=True,\n" in trainer(two)
     assert "torchrun --nproc-per-node 2 accelerator.py" in accelerator(two)
+    assert "        cpu=True,\n" in accelerator(two)
     two = replace(two, device_type="cuda")
     assert "accelerate launch --config_file accelerate.yaml trainer.py" in trainer(two)

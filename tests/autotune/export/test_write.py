@@ -103,13 +103,21 @@ def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:
     )
     with jobs.quiet():
         workload = load(spec, tmp_path / "scratch", tmp_path)
-    made = bundle_of(workload, micro_batch_size=4, accumulation_steps=2, repair_loss=True)
+    made = bundle_of(
+        workload,
+        micro_batch_size=4,
+        accumulation_steps=2,
+        repair_loss=True,
+        environment={"OMP_NUM_THREADS": "1"},
+    )
     check(write(made, tmp_path / "out", log=tmp_path / "log"), tmp_path / "out")
     assert "model_accepts_loss_kwargs = False" in (tmp_path / "out" / "trainer.py").read_text()
-    # A reader's own command: other flags, another working directory.
+
+
+def test_a_script_runs_by_itself_with_flags_of_the_reader(written: Path, tmp_path: Path) -> None:
     flags = "--max_steps 1 --output_dir mine --per_device_train_batch_size 1 --save_strategy no"
     ran = subprocess.run(
-        [sys.executable, str(tmp_path / "out" / "trainer.py"), *flags.split()],
+        [sys.executable, str(written / "trainer.py"), *flags.split()],
         cwd=tmp_path,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
