@@ -29,9 +29,7 @@ def classifier(
     """A two-layer classifier on short texts."""
     make = {"bert": tiny_models.bert, "gpt2": tiny_models.gpt2}[family]
     model = make(directory / family)
-    rows = [
-        (tiny_models.TEXTS[i % len(tiny_models.TEXTS)], i % 2) for i in range(num_rows)
-    ]
+    rows = [(tiny_models.TEXTS[i % len(tiny_models.TEXTS)], i % 2) for i in range(num_rows)]
     data = directory / ("rows.jsonl" if streaming else "rows.csv")
     if streaming:
         data.write_text("".join(json.dumps({"text": t, "label": n}) + "\n" for t, n in rows))

@@ -72,15 +72,13 @@ def test_a_stream_is_searched_without_a_length(tmp_path: Path) -> None:
     with jobs.searched(asked, tmp_path) as run:
         assert run.job.facts.num_rows is None
         assert run.history.measured
-        assert all(
-            set(t.measured.speed.step_samples) == {8} for t in run.history.measured
-        ), "every timed step trained on the global batch"
+        assert all(set(t.measured.speed.step_samples) == {8} for t in run.history.measured), (
+            "every timed step trained on the global batch"
+        )
 
 
 def test_fewer_rows_than_a_batch_are_said_and_counted_as_they_are(tmp_path: Path) -> None:
-    asked = jobs.request(
-        jobs.classifier(tmp_path, num_rows=7), tmp_path, global_batch_size=16
-    )
+    asked = jobs.request(jobs.classifier(tmp_path, num_rows=7), tmp_path, global_batch_size=16)
     with jobs.searched(asked, tmp_path) as run:
         assert any("7 rows" in w.cause for w in run.view.warnings)
         assert max(run.job.space.micro_batch_sizes) == 4

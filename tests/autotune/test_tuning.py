@@ -1,0 +1,154 @@
+"""The engine as a process: killed, resumed, finished, and everything it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune import control, lease, tuning
+from autotune import request as requests
+from autotune.errors import UsageError
+from autotune.export.document import read as read_document
+from autotune.goal import Goal
+from autotune.journal import read
+from autotune.run_directory import RunDirectory
+from autotune.view import RunView, fold
+from tests.testing import jobs
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def wait_for(
+    run: RunDirectory, holds: Callable[[RunView], bool], limit_s: float = 240.0
+) -> RunView:
+    deadline_s = time.monotonic() + limit_s
+    while time.monotonic() < deadline_s:
+        view = fold(read(run.journal))
+        if holds(view):
+            return view
+        time.sleep(0.2)
+    raise AssertionError(f"not within {limit_s:.0f} s: {fold(read(run.journal))}")
+
+
+def measured(view: RunView) -> list[int]:
+    return [t.number for t in view.trials if t.measured is not None]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_path: Path) -> None:
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4)
+    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
+    engine = tuning.start_engine(run)
+    before = wait_for(run, lambda view: len(measured(view)) >= 2)
+    children = psutil.Process(engine.pid).children(recursive=True)
+    assert children
+    engine.kill()
+    engine.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive, "workers die with their engine"
+    held = lease.read(run.lease)
+    assert held is not None
+    assert not held.is_alive
+    # A writer that was killed in the middle of a line.
+    with run.journal.open("ab") as journal:
+        journal.write(b'{"seq": 99, "t_s": 1.0, "event": {"kind": "trial_st')
+
+    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
+    engine = tuning.start_engine(run)
+    assert engine.wait(timeout=600) == 0
+    view = fold(read(run.journal))
+    assert view.ended is not None
+    assert view.ended.reason == "finished"
+    assert lease.read(run.lease) is None
+    for number in measured(before):
+        first, last = before.trial(number), view.trial(number)
+        assert first is not None
+        assert last is not None
+        assert first.outcome == last.outcome, "a finished trial is not run again"
+    tried = [t.configuration for t in view.trials if t.purpose in ("baseline", "search")]
+    assert len(tried) == len(set(tried))
+
+    assert view.recommendation is not None
+    answer = read_document(view.recommendation).recommendation
+    assert answer.configuration.global_batch_size == 8
+    assert answer.baseline.configuration.micro_batch_size == 4
+    assert view.exported is not None
+    files = {str(file["name"]) for file in view.exported.files}
+    assert {"trainer.py", "accelerator.py", "training_arguments.json", "report.md"} <= files
+    assert all((run.out / name).is_file() for name in files)
+    assert "model_accepts_loss_kwargs = False" in (run.out / "trainer.py").read_text()
+
+    resumed = tuning.start_engine(run)
+    assert resumed.wait(timeout=120) == 0
+    again = fold(read(run.journal))
+    assert again.ended is not None
+    assert again.ended.reason == "finished before"
+    assert again.recommendation == view.recommendation
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_signalled_engine_saves_reaps_and_says_which_signal(tmp_path: Path) -> None:
+    asked = jobs.request(jobs.language_model(tmp_path), tmp_path)
+    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
+    engine = tuning.start_engine(run)
+    wait_for(run, lambda view: view.running is not None)
+    children = psutil.Process(engine.pid).children(recursive=True)
+    os.kill(engine.pid, signal.SIGTERM)
+    assert engine.wait(timeout=60) == 143
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert not alive
+    view = fold(read(run.journal))
+    assert view.ended is not None
+    assert view.ended.exit_code == 143
+    assert all(t.outcome is not None for t in view.trials)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_job_that_cannot_load_ends_with_cause_remedy_and_exit_code(tmp_path: Path) -> None:
+    spec = replace(
+        jobs.classifier(tmp_path), columns=replace(jobs.classifier(tmp_path).columns, text="txt")
+    )
+    run = tuning.prepare(
+        jobs.request(spec, tmp_path), tmp_path / "runs", "job", fresh=False, resume=False
+    )
+    control.send(run.control, "note", "about to fail")
+    assert tuning.start_engine(run).wait(timeout=120) == 2
+    view = fold(read(run.journal))
+    assert view.ended is not None
+    assert view.ended.cause is not None
+    assert "txt" in view.ended.cause
+    assert view.ended.remedy is not None
+    assert "text" in view.ended.remedy
+
+
+def test_a_run_is_not_overwritten_and_only_the_same_job_is_resumed(tmp_path: Path) -> None:
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
+    root = tmp_path / "runs"
+    run = tuning.prepare(asked, root, "job", fresh=False, resume=False)
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    with pytest.raises(UsageError, match="There is a run 'job' already"):
+        tuning.prepare(asked, root, "job", fresh=False, resume=False)
+    other = replace(asked, goal=Goal(global_batch_size=16))
+    with pytest.raises(UsageError, match="another goal"):
+        tuning.prepare(other, root, "job", fresh=False, resume=True)
+    longer = replace(asked, budget=replace(asked.budget, seconds=999.0))
+    tuning.prepare(longer, root, "job", fresh=False, resume=True)
+    assert requests.load(run).budget.seconds == 999.0
+    run.journal.write_text("the story so far\n")
+    tuning.prepare(asked, root, "job", fresh=True, resume=False)
+    assert not run.journal.exists()
+    moved = list(run.path.glob("journal.jsonl.*"))
+    assert [path.read_text() for path in moved] == ["the story so far\n"]
