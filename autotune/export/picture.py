@@ -11,6 +11,7 @@ import matplotlib as mpl
 from autotune.export.bundle import Bundle
 from autotune.export.document import Answer, read
 from autotune.outcome import OutOfMemory
+from autotune.units import format_bytes
 from autotune.view import TrialView
 
 GIB = 1024**3
@@ -59,9 +60,16 @@ def draw(bundle: Bundle) -> str:
                 )
         _mark(axes, answer)
         axes.axvline(limit, color=GREY, linestyle="--", linewidth=1)
-        axes.text(limit, 0.99, " limit", transform=axes.get_xaxis_transform(), va="top", color=GREY)
+        axes.text(
+            limit,
+            0.99,
+            f" limit {format_bytes(answer.memory_limit_bytes)}",
+            transform=axes.get_xaxis_transform(),
+            va="top",
+            color=GREY,
+        )
         axes.set_ylim(bottom=0)
-        axes.set_xlim(left=0, right=max(axes.get_xlim()[1], limit * 1.1))
+        axes.set_xlim(left=0, right=max(axes.get_xlim()[1], limit * 1.2))
         axes.set_xlabel("peak memory of the training process, GiB")
         axes.set_ylabel("samples per second")
         axes.set_title(f"{bundle.run}: speed against memory", loc="left", fontsize=10)

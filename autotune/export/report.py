@@ -58,7 +58,10 @@ def render(bundle: Bundle, installed: Installed) -> str:
         _evidence(bundle, document, installed),
         _trials(bundle),
         _alternatives(answer),
-        _list("Also consider (not tested)", answer.also_consider),
+        _list(
+            "Also consider (not tested)",
+            [item.removeprefix("untested: ") for item in answer.also_consider],
+        ),
         _list("Not covered by this evidence", answer.not_covered),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -73,6 +76,8 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
             f"{answer.configuration}.",
             "",
         ]
+    elif answer.configuration == answer.baseline.configuration:
+        lines += [f"Keep **{bundle.configuration}**, the baseline.", ""]
     elif answer.speedup is not None:
         low, high = answer.speedup.ci95
         lines += [

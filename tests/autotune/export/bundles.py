@@ -115,7 +115,7 @@ def document(
             "speedup": {"value": 1.4, "ci95": [1.37, 1.43]},
             "memory_limit_bytes": 4 * GIB,
             "reasons": ["Fewer, larger micro-batches keep both cores busy."],
-            "also_consider": ["bf16, if the processor has instructions for it."],
+            "also_consider": ["untested: bf16, if the processor has instructions for it."],
             "alternatives": [
                 {
                     "kind": "closest to the baseline",

@@ -53,7 +53,7 @@ def test_every_trial_has_a_row_and_only_measured_ones_have_numbers() -> None:
 def test_reasons_advice_and_limits_are_told() -> None:
     text = report.render(bundle(), NEW)
     assert "- Fewer, larger micro-batches keep both cores busy." in section(text, "Why")
-    assert "bf16" in section(text, "Also consider (not tested)")
+    assert "- bf16, if the" in section(text, "Also consider (not tested)")
     assert "longer than a few steps" in section(text, "Not covered by this evidence")
     assert "closest to the baseline" in section(text, "Alternatives")
     evidence = section(text, "Evidence")
@@ -85,6 +85,15 @@ def test_an_alternative_says_that_it_is_one() -> None:
     unknown = Configuration(micro_batch_size=1, accumulation_steps=8)
     with pytest.raises(ValueError, match="does not know"):
         report.render(replace(made, configuration=unknown), NEW)
+
+
+def test_an_answer_that_changes_nothing_says_so() -> None:
+    made = bundle()
+    same: Any = copy.deepcopy(made.document)
+    same["recommendation"]["configuration"] = made.baseline.to_json()
+    text = report.render(replace(made, document=same, configuration=made.baseline), NEW)
+    assert "Keep **8×1**, the baseline." in section(text, "Answer")
+    assert "speed against the baseline" not in section(text, "Answer")
 
 
 def test_a_baseline_without_readings() -> None:
