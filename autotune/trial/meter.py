@@ -257,25 +257,28 @@ def measure_memory(
 
 
 def _steps(stepper: Stepper, window: list[Batch], report: Report) -> float:
-    """One step of two rows makes the optimizer's state; the step after it holds the peak.
+    """A step of two rows makes the optimizer's state; the step after it holds the peak.
 
-    With accumulation, gradients live through every later micro-batch. A third adds nothing to the
-    second, and a second after a small first one is as large as after a full one, so that a single
-    full micro-batch shows the peak of the whole window.
+    With accumulation, gradients live through every later micro-batch, and the longest may be one
+    of them. A third adds nothing to the second, and a second after a small first one is as large
+    as after a full one, so that a single full micro-batch shows the peak of the whole window.
     """
     start_s = time.perf_counter()
     report(Progress(stage="memory", step=0, num_steps=2))
     rows = min(PRIMING_ROWS, stepper.configuration.micro_batch_size)
-    small = stepper.collate(stepper.workload.typical_rows(rows))
+    priming = [stepper.collate(stepper.workload.typical_rows(rows))]
     for _ in range(MOST_PRIMING_STEPS):
-        stepper.set_window([small])
-        train_window(stepper, [small])
+        stepper.set_window(priming)
+        train_window(stepper, priming)
         if not stepper.accelerator.optimizer_step_was_skipped:
             break
     report(Progress(stage="memory", step=1, num_steps=2))
-    has_accumulation = len(window) > 1
     stepper.set_window(window)
-    train_window(stepper, [small, window[0]] if has_accumulation else window)
+    if len(window) == 1:
+        del priming
+        train_window(stepper, window)
+    else:
+        train_window(stepper, [*priming, window[0]])
     synchronize(stepper.device)
     return time.perf_counter() - start_s
 

@@ -34,17 +34,24 @@ def causal_spec(
     streaming: bool = False,
     optim: str | None = None,
     num_layers: int = 2,
+    width: int = 16,
 ) -> WorkloadSpec:
-    """A decoder of two layers without dropout."""
+    """A decoder without dropout."""
     data = jobs.write_jsonl(place / "rows.jsonl", [{"text": text} for text in texts(num_rows)])
     model = jobs.without_dropout(tiny_models.gpt2(place / "model", with_pad=True))
     file = model / "config.json"
     config = json.loads(file.read_text())
-    if family == "llama":
-        sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2}
-        names = ("vocab_size", "bos_token_id", "eos_token_id")
-        config = {"model_type": "llama", **sizes, **{name: config[name] for name in names}}
-    config["n_layer" if family == "gpt2" else "num_hidden_layers"] = num_layers
+    if family == "gpt2":
+        config |= {"n_layer": num_layers, "n_embd": width}
+    else:
+        config = {
+            "model_type": "llama",
+            "num_hidden_layers": num_layers,
+            "hidden_size": width,
+            "intermediate_size": 2 * width,
+            "num_attention_heads": 2,
+            **{name: config[name] for name in ("vocab_size", "bos_token_id", "eos_token_id")},
+        }
     file.write_text(json.dumps(config))
     return WorkloadSpec(
         task="causal-lm",
