@@ -85,14 +85,7 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
             f"against the baseline (95 %: {format_change(low)} to {format_change(high)}).",
             "",
         ]
-    baseline = answer.baseline
-    rows = [
-        ("", "chosen", "baseline"),
-        ("---", "---:", "---:"),
-        *_knobs(bundle.configuration, baseline.configuration),
-        *_readings(chosen.measured, baseline.measured),
-    ]
-    lines += [f"| {' | '.join(row)} |" for row in rows]
+    lines += [_line(row) for row in _table(bundle)]
     limit = format_bytes(answer.memory_limit_bytes)
     lines += ["", f"The limit is {limit} for everything that the training process occupies."]
     if bundle.repair_loss:
@@ -104,6 +97,21 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
             "needs the same line.",
         ]
     return "\n".join(lines)
+
+
+def _table(bundle: Bundle) -> list[tuple[str, str, str]]:
+    """Knobs and readings of the chosen configuration beside those of the baseline."""
+    answer = read(bundle.document).recommendation
+    return [
+        ("", "chosen", "baseline"),
+        ("---", "---:", "---:"),
+        *_knobs(bundle.configuration, answer.baseline.configuration),
+        *_readings(_chosen(bundle, answer).measured, answer.baseline.measured),
+    ]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _chosen(bundle: Bundle, answer: Answer) -> Answer | Alternative:
@@ -216,7 +224,7 @@ def _trials(bundle: Bundle) -> str:
     head = ["#", "purpose", "configuration", "outcome", "samples/s", "95 %", "peak memory", "note"]
     align = ["---:", "---", "---", "---", "---:", "---:", "---:", "---"]
     rows = [head, align, *(_trial(trial) for trial in bundle.trials)]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table = "\n".join(_line(row) for row in rows)
     predictions = _predictions(bundle.trials)
     return f"## Trials\n\nEvery number in this table was measured.\n\n{table}{predictions}"
 
@@ -289,16 +297,18 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def verify(path: Path, bundle: Bundle, installed: Installed) -> str:
-    """Compares the report with what was meant and looks for every file that it links to.
+def verify(path: Path, bundle: Bundle) -> str:
+    """Looks for every file that the report links to, and for every number of the run.
 
     Raises:
-        ValueError: The text is another one, or a linked file is missing.
+        ValueError: A linked file or a line with readings is missing.
     """
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" not in target and not (path.parent / target).is_file():
             raise ValueError(f"it links to {target}, which is not there")
-    if text != render(bundle, installed):
-        raise ValueError("it does not tell what the run found")
-    return "every link followed, every line compared"
+    lines = set(text.splitlines())
+    for row in (*_table(bundle), *(_trial(trial) for trial in bundle.trials)):
+        if _line(row) not in lines:
+            raise ValueError(f"it does not hold the line {_line(row)!r}")
+    return "every link followed, every reading looked up"

@@ -106,7 +106,7 @@ def consumers(
             name="report.md",
             reader="people",
             render=lambda: report.render(bundle, installed),
-            verify=lambda path: report.verify(path, bundle, installed),
+            verify=lambda path: report.verify(path, bundle),
         ),
     ]
     if not bundle.uses_local_sgd:

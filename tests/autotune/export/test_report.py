@@ -110,10 +110,10 @@ def test_links_and_words_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     path.write_text(report.render(made, NEW))
     with pytest.raises(ValueError, match=r"links to report\.svg"):
-        report.verify(path, made, NEW)
+        report.verify(path, made)
     for name in ("report.svg", *(name for name, _ in report.FILES)):
         (tmp_path / name).write_text("")
-    assert report.verify(path, made, NEW) == "every link followed, every line compared"
+    assert report.verify(path, made) == "every link followed, every reading looked up"
     path.write_text(path.read_text().replace("139", "239"))
-    with pytest.raises(ValueError, match="does not tell what the run found"):
-        report.verify(path, made, NEW)
+    with pytest.raises(ValueError, match=r"does not hold the line .*139"):
+        report.verify(path, made)
