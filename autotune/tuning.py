@@ -32,6 +32,7 @@ from autotune.events import (
     RunStarted,
 )
 from autotune.journal import Journal
+from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, new_name
 from autotune.search.confirm import confirm, confirmation_s
@@ -209,12 +210,22 @@ def _tune(session: Session, request: Request) -> RunEnded:
 
 def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
     """Why there is no verdict: nothing works, or the budget was too small."""
+    if not engine.history.measured and _ran_out_of_time(engine.history):
+        return Unconfirmed(
+            "The budget ended before any configuration could be measured.",
+            "Give more with --budget, and see that nothing else keeps this machine busy.",
+        )
     if not engine.history.measured:
         return NothingFeasible(*recommendation.nothing_fits(engine.history, job.usable_bytes))
     return Unconfirmed(
         "The budget ended before the best configuration was confirmed.",
         "Give more with --budget and --resume; finished trials are kept.",
     )
+
+
+def _ran_out_of_time(history: History) -> bool:
+    """Whether time is the only reason why nothing was measured."""
+    return all(isinstance(t.outcome, TimedOut | Stopped) for t in history.trials)
 
 
 def _engine(session: Session, job: Prepared, view: RunView) -> tuple[Engine, History]:

@@ -19,7 +19,9 @@ def pack(
     """
     # The tokenizer would warn of texts beyond its limit, which the blocks keep anyway.
     encoded = tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+    # An unknown word at the end closes nothing, special as its token is.
     end, special = tokenizer.eos_token_id, set(tokenizer.all_special_ids)
+    special.discard(tokenizer.unk_token_id)
     joined: list[int] = []
     for ids in encoded:
         joined += ids
