@@ -134,7 +134,7 @@ def _reasons(
 ) -> Iterator[str]:
     configuration = chosen.configuration
     yield _speed_reason(history, configuration, confirmed)
-    if not confirmed.settled:
+    if not confirmed.settled and confirmed.speedup_ci95[0] < confirmed.speedup_ci95[1]:
         low, high = confirmed.speedup_ci95
         yield (
             f"The interval of that ratio, {low:.2f} to {high:.2f}, is wide: this machine was noisy "

@@ -111,7 +111,8 @@ def start_engine(run: RunDirectory) -> subprocess.Popen[bytes]:
     """Starts the engine of a run as a process in a session of its own, and does not wait."""
     with run.engine_log.open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "autotune.tuning", str(run.path.absolute())],
+            # Nothing in the current directory may stand in for a module of ours.
+            [sys.executable, "-P", "-m", "autotune.tuning", str(run.path.absolute())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

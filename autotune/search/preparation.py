@@ -41,6 +41,8 @@ LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
 PARITY_ROWS = 8
 CHECK_LIMIT_S = 300.0
+BUSY_FRACTION = 0.5
+"""Load average over cores from which a machine is too busy to time anything on it well."""
 TRIAL_TIME_FRACTION = 0.5
 """Part of the budget that is spent inside timed steps, spread over the trials."""
 
@@ -152,7 +154,7 @@ def _check(
         )
     )
     baseline = _baseline(session, request, facts)
-    forms = _try_checkpointing(session, pool)
+    forms, saved_bytes_without = _try_checkpointing(session, pool)
     if session.should_end():
         return None
     parity = _check_parity(session, request, pool, baseline)
@@ -163,6 +165,7 @@ def _check(
         baseline=baseline,
         num_rows=facts.num_rows,
         forms=forms,
+        saved_bytes_without=saved_bytes_without,
         fixed_micro_batch_size=_why_fixed(parity, facts),
         local_sgd=request.local_sgd,
     )
@@ -230,6 +233,14 @@ def _warn_about_machine(
             "are free now.",
             "The smaller figure is used; free memory to use more.",
         )
+    if machine.device.kind == "cpu" and hasattr(os, "getloadavg"):
+        busy = os.getloadavg()[0]
+        if busy > BUSY_FRACTION * machine.host.num_cores:
+            session.warn(
+                f"Other work keeps this machine busy: a load of {busy:.1f} on "
+                f"{machine.host.num_cores:g} cores. Timings will be slow and their intervals wide.",
+                "Let the other work end first, or read the intervals before the figures.",
+            )
     dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(request.workload.precision)
     if dtype is not None and machine.only_pretends(dtype):
         session.warn(
@@ -272,23 +283,27 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
     )
 
 
-def _try_checkpointing(session: Session, pool: WorkerPool) -> tuple[CheckpointingForm, ...]:
+def _try_checkpointing(
+    session: Session, pool: WorkerPool
+) -> tuple[tuple[CheckpointingForm, ...], int | None]:
+    """The forms, and what is kept for the backward pass without any of them."""
     reply = pool.ask(
         TryCheckpointing(every_n_layers=EVERY_N_LAYERS),
         log=session.run.path / "checks.log",
         time_limit_s=CHECK_LIMIT_S,
     )
     if isinstance(reply, CheckpointingTried):
-        return reply.forms
+        return reply.forms, reply.saved_bytes_without
     if isinstance(reply, Stopped):
-        return ()
+        return (), None
     reason = getattr(reply, "cause", reply.kind)
-    return tuple(
+    forms = tuple(
         CheckpointingForm(
             every_n_layers=n, offload=False, is_available=False, saved_bytes=None, reason=reason
         )
         for n in sorted(EVERY_N_LAYERS)
     )
+    return forms, None
 
 
 def _check_parity(

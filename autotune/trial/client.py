@@ -66,6 +66,8 @@ class Worker:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    # Nothing in the user's directory may stand in for a module of ours.
+                    "-P",
                     "-m",
                     "autotune.trial.worker",
                     str(theirs.fileno()),
