@@ -87,10 +87,10 @@ class WorkerPool:
         except BaseException:
             worker.close()
             raise
-        self.num_cold_starts += 1
-        self.cold_start_s = max(self.cold_start_s, time.perf_counter() - start_s)
         if isinstance(ready, Stopped):
             return ready
+        self.num_cold_starts += 1
+        self.cold_start_s = max(self.cold_start_s, time.perf_counter() - start_s)
         self._device = ready.device
         return worker
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
 import psutil
+import pytest
 
 from autotune.trial.client import Worker
 from autotune.trial.worker import WorkerOptions
 from autotune.workload.spec import WorkloadSpec, spec_adapter
 
 LOAD_LIMIT_S = 240.0
+_PYTHON = sys.executable
 
 
 def environment() -> dict[str, str]:
@@ -50,6 +53,19 @@ def start(
         {**environment(), **(variables or {})},
         place / "worker.log",
     )
+
+
+def fake(
+    monkeypatch: pytest.MonkeyPatch, place: Path, scenario: str, *, device: str = "cpu"
+) -> dict[str, str]:
+    """Makes every worker a fake one; returns the environment that tells it what to do."""
+    program = place / "python"
+    script = Path(__file__).with_name("fake_worker.py")
+    program.write_text(f'#!/bin/sh\nexec "{_PYTHON}" "{script}" "$@"\n')
+    program.chmod(0o700)
+    root = str(Path(__file__).parents[3])
+    monkeypatch.setattr(sys, "executable", str(program))
+    return {**environment(), "PYTHONPATH": root, "FAKE_SCENARIO": scenario, "FAKE_DEVICE": device}
 
 
 def wait_for(condition: Callable[[], bool], *, limit_s: float = 20.0) -> bool:
