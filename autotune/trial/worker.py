@@ -104,6 +104,11 @@ class Channel:
         except OSError:
             return True
 
+    def close(self) -> None:
+        """Closes this end."""
+        self._lines.close()
+        self._socket.close()
+
 
 def die_with_parent(parent: int | None = None) -> None:
     """Asks the kernel to end this process with its parent; elsewhere the channel's end does.
@@ -433,6 +438,7 @@ def main() -> None:
     worker = Worker(channel, WorkerOptions(**json.loads(sys.argv[2])))
     worker.load()
     worker.serve()
+    channel.close()
 
 
 if __name__ == "__main__":
