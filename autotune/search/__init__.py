@@ -1,0 +1,1 @@
+"""Tries configurations, learns from them, ranks them, and confirms the best."""

@@ -27,6 +27,15 @@ MEMORY_SLACK = 0.05
 """A candidate is expected not to fit only this far above what may be filled."""
 
 
+def likely_candidates(history: History) -> tuple[Configuration, ...]:
+    """Open candidates that are expected to fit; all open ones where none is."""
+    if not history.measured:
+        return history.open_candidates
+    outlook = Outlook(history)
+    likely = tuple(c for c in history.open_candidates if outlook.may_fit(c))
+    return likely or history.open_candidates
+
+
 class Outlook:
     """Expected speed and memory of the candidates of one history.
 

@@ -10,7 +10,7 @@ from autotune.search.history import History
 from autotune.search.order import Next, Over, next_candidate
 from autotune.search.ranking import Standing
 from autotune.search.session import Session
-from autotune.search.study import Study, make_sampler, open_in_run, study_name
+from autotune.search.study import Study, StudyIdentity
 
 PATIENCE = 12
 """Sampled trials without a new best after which the search ends."""
@@ -25,9 +25,10 @@ class StudiedOrder:
     def ask(self, history: History) -> Next | Over:
         """The next candidate, or why there is none: a function of the history alone."""
         step = next_candidate(history)
-        if isinstance(step, Next):
-            self._study.ask(history, step.configuration)
-        return step
+        if isinstance(step, Over):
+            return step
+        configuration = self._study.ask(history, step.configuration)
+        return _next(configuration, step.configuration, step.why)
 
     def tell(self, trial: FinishedTrial, history: History) -> None:
         """Stores the trial."""
@@ -53,22 +54,29 @@ class Sampled:
             return Over(reason="every candidate was tried or ruled out")
         baseline = history.space.baseline
         if not history.trials and baseline in candidates:
-            return self._named(history, baseline, "the present configuration")
+            return self._asked(history, baseline, "the present configuration")
         if self._name == "grid":
-            return self._named(history, candidates[0], "next on the grid")
+            return self._asked(history, candidates[0], "next on the grid")
         waited = _trials_since_best(history)
         if waited >= PATIENCE:
             return Over(reason=f"no gain for {waited} trials")
-        configuration = self._study.ask(history)
-        return Next(configuration=configuration, why=f"proposed by the {self._name} sampler")
+        return self._asked(history, None, f"proposed by the {self._name} sampler")
 
-    def _named(self, history: History, configuration: Configuration, why: str) -> Next:
-        self._study.ask(history, configuration)
-        return Next(configuration=configuration, why=why)
+    def _asked(self, history: History, candidate: Configuration | None, why: str) -> Next | Over:
+        return _next(self._study.ask(history, candidate), candidate, why)
 
     def tell(self, trial: FinishedTrial, history: History) -> None:
         """Stores the trial."""
         self._study.tell(trial)
+
+
+def _next(asked: Configuration | None, meant: Configuration | None, why: str) -> Next | Over:
+    """What the study gave: somebody may have enqueued a candidate in it."""
+    if asked is None:
+        return Over(reason="every candidate was tried or ruled out")
+    if meant is not None and asked != meant:
+        why = "enqueued in the study"
+    return Next(configuration=asked, why=why)
 
 
 def _trials_since_best(history: History) -> int:
@@ -85,36 +93,25 @@ def make_strategy(
     """The strategy that a request asks for, with its study opened and brought up to date.
 
     Raises:
-        UsageError: The storage cannot be opened, or there is no such sampler.
+        UsageError: The storage cannot be opened, or the sampler needs a missing package.
     """
-    stem = request.workload.name
-    name = study_name(stem, history.space.digest, digest, machine, request.driver)
-    sampler = make_sampler(request.sampler, request.seed)
-    options = {
-        "usable_bytes": history.usable_bytes or 1,
-        "ignores_pruned": request.sampler == "gp",
-    }
-    if request.storage is not None:
-        study = Study(request.storage, name, history.space, sampler, **options)  # type: ignore[arg-type]
-    else:
-        study, moved = open_in_run(
-            session.run.study,
-            name,
-            history.space,
-            sampler,
-            **options,  # type: ignore[arg-type]
-        )
-        if moved is not None:
-            session.warn(
-                f"The study's database was damaged; it was moved to {moved.name}.",
-                "It is rebuilt from the journal; nothing is lost.",
-            )
-    others = study.other_studies(stem)
-    if others and request.storage is None:
-        session.warn(
-            f"Space, workload, machine or versions differ from an earlier part of this run: a new "
-            f"study {name} was begun.",
-            f"The earlier one stays readable: {', '.join(others)}.",
-        )
-    study.rebuild(history)
+    identity = StudyIdentity(
+        stem=request.workload.name,
+        parts={
+            "space": history.space.digest,
+            "workload": digest,
+            "machine": machine,
+            "training loop": request.driver,
+        },
+    )
+    study = Study(
+        identity,
+        history,
+        sampler=request.sampler,
+        seed=request.seed,
+        run=session.run.name,
+        warn=session.warn,
+        path=session.run.study,
+        storage=request.storage,
+    )
     return StudiedOrder(study) if request.sampler == "auto" else Sampled(study, request.sampler)

@@ -1,399 +1,416 @@
-"""The Optuna study of a run: an index of its trials that can be rebuilt from the journal.
+"""The Optuna study of a run: an index of its trials that samplers learn from and dashboards show.
 
-Any Optuna sampler works behind `CandidateSampler`: it proposes, and what it proposes is moved to
-the nearest candidate that is still open, so that nothing is tried twice and nothing that is known
-not to fit is tried at all.
+The journal is the truth: an outcome is there before it is told here, and a study that is damaged,
+locked or lost is built again from the history. In a shared storage each trial also carries its
+whole outcome, so that another run can read it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import logging
-import math
-import time
+import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from functools import cache, partial
 from pathlib import Path
+from typing import Annotated, TypeVar
 
 import optuna
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    IntDistribution,
-)
-from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, TrialState
-from pydantic import TypeAdapter
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.trial import FrozenTrial, Trial, TrialState
+from pydantic import Field, TypeAdapter, ValidationError
 
 from autotune import lease
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
-from autotune.outcome import Measured, Outcome, OutOfMemory
+from autotune.outcome import Measured, Outcome, OutOfMemory, Stopped
+from autotune.request import SamplerName
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
-from autotune.space import Space
+from autotune.search.outlook import likely_candidates
+from autotune.search.sampler import (
+    CONSTRAINT_ATTRIBUTE,
+    Axes,
+    has_set_constraint,
+    make_sampler,
+)
+from autotune.search.storage import (
+    LOCK_TIMEOUT_S,
+    OPENING_ERRORS,
+    STORAGE_ERRORS,
+    in_one_line,
+    is_locked,
+    move_aside,
+    sqlite_storage,
+    without_password,
+)
 
-MICRO_BATCH_SIZE = "micro_batch_size"
-CHECKPOINTING = "checkpointing"
-LEASE = "autotune:lease"
-OUTCOME = "autotune:outcome"
-NUMBER = "autotune:number"
-CONSTRAINT = "memory"
-"""Peak over what may be filled, less one: above zero it does not fit."""
-LEAST_VIOLATION = 1e-3
-LOCK_TIMEOUT_S = 30.0
+SCHEMA = 1
+"""Of what a study holds: another number makes other names."""
+LEASE = "lease"
+"""User attribute of a trial: which process runs it."""
+TRIAL = "trial"
+"""User attribute of a finished trial: its run, number, purpose, configuration and outcome."""
+LEASE_GRACE = timedelta(hours=1)
+"""A running trial of a shared storage that never got a lease is given up after this."""
+SMALLEST_VIOLATION = 0.01
+WHOLE_VIOLATION = 1.0
+"""Violation of a trial that ran out of memory where its need is not known."""
 
-logging.getLogger("optuna").addHandler(logging.NullHandler())
-
-
-def study_name(name: str, *parts: str) -> str:
-    """A name that changes with the space, the workload, the machine or the versions."""
-    digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-    return f"{name}-{digest}"
-
-
-class CandidateSampler(BaseSampler):
-    """Lets another sampler propose, and moves its proposals onto open candidates.
-
-    Args:
-        inner: Any sampler; None where every candidate is named beforehand.
-        space: What may be proposed.
-    """
-
-    def __init__(self, inner: BaseSampler | None, space: Space) -> None:
-        self._inner = inner
-        self._space = space
-        self.open: Sequence[Configuration] = ()
-        """Candidates that the next proposal is moved onto; set before every ask."""
-        self.named: Configuration | None = None
-        """The next candidate, where it is decided already."""
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """All knobs are chosen together, since they have to make a candidate together."""
-        return distributions(self._space)
-
-    def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
-    ) -> dict[str, object]:
-        """The named candidate, or the open one nearest to what the inner sampler proposes."""
-        if self.named is not None or self._inner is None:
-            assert self.named is not None, "without a sampler every candidate is named"
-            return parameters(self.named)
-        inner = self._inner
-        proposed = dict(
-            inner.sample_relative(study, trial, inner.infer_relative_search_space(study, trial))
-        )
-        for name, distribution in search_space.items():
-            if name not in proposed:
-                proposed[name] = inner.sample_independent(study, trial, name, distribution)
-        return parameters(nearest(self.open, proposed))
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> object:
-        """Never needed: every parameter is part of the relative space."""
-        raise AssertionError(f"{param_name} is not one of the knobs")
-
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Passed on."""
-        if self._inner is not None:
-            self._inner.before_trial(study, trial)
-
-    def after_trial(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        """Passed on: samplers read constraints here."""
-        if self._inner is not None:
-            self._inner.after_trial(study, trial, state, values)
-
-    def reseed_rng(self) -> None:
-        """Passed on."""
-        if self._inner is not None:
-            self._inner.reseed_rng()
+Warn = Callable[[str, str | None], None]
+"""Tells the user a cause and a remedy."""
+T = TypeVar("T")
 
 
-def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """The knobs as Optuna knows them."""
-    sizes = space.micro_batch_sizes
-    return {
-        MICRO_BATCH_SIZE: IntDistribution(sizes[0], sizes[-1], log=True),
-        CHECKPOINTING: CategoricalDistribution([str(form) for form in space.forms]),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyIdentity:
+    """What must be the same for two runs to share a study."""
 
+    stem: str
+    """Name of the workload, for readers."""
+    parts: Mapping[str, str]
+    """A digest each of the space, the workload, the machine, …, by these words."""
 
-def parameters(configuration: Configuration) -> dict[str, object]:
-    """A candidate as Optuna stores it."""
-    return {
-        MICRO_BATCH_SIZE: configuration.micro_batch_size,
-        CHECKPOINTING: str(configuration.checkpointing),
-    }
+    @property
+    def readable_stem(self) -> str:
+        """The workload's name as far as a study's name can hold it."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.stem).strip("-.")[:64] or "study"
 
-
-def nearest(candidates: Sequence[Configuration], proposed: Mapping[str, object]) -> Configuration:
-    """The candidate closest to a proposal: same form first, then the size in doublings.
-
-    Raises:
-        ValueError: There is no candidate.
-    """
-    size = proposed[MICRO_BATCH_SIZE]
-    assert isinstance(size, int | float), "sizes are numbers"
-
-    def distance(candidate: Configuration) -> tuple[float, int]:
-        other_form = str(candidate.checkpointing) != proposed[CHECKPOINTING]
-        doublings = abs(math.log2(candidate.micro_batch_size / size))
-        return doublings + (2.0 if other_form else 0.0), candidate.micro_batch_size
-
-    return min(candidates, key=distance)
-
-
-def make_sampler(name: str, seed: int) -> BaseSampler | None:
-    """Optuna's sampler of that name; None for orders that need none.
-
-    Raises:
-        UsageError: There is no such sampler.
-    """
-    if name in ("auto", "grid"):
-        return None
-    if name == "random":
-        return optuna.samplers.RandomSampler(seed=seed)
-    options: dict[str, object] = {"seed": seed, "n_startup_trials": 4}
-    if not hasattr(optuna.Trial, "set_constraint"):
-        options["constraints_func"] = _stored_constraint
-    with quiet():
-        if name == "tpe":
-            return optuna.samplers.TPESampler(multivariate=True, **options)  # type: ignore[arg-type]
-        if name == "gp":
-            _one_thread()
-            return optuna.samplers.GPSampler(**options)  # type: ignore[arg-type]
-    raise UsageError(f"There is no sampler {name!r}.", "Choose auto, tpe, gp, random or grid.")
-
-
-def _one_thread() -> None:
-    """The gp sampler computes with torch: in this process on the CPU, with a single thread."""
-    import os
-
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    import torch
-
-    torch.set_num_threads(1)
-
-
-def _stored_constraint(trial: FrozenTrial) -> tuple[float, ...]:
-    return (float(trial.user_attrs.get(CONSTRAINT, 0.0)),)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps Optuna's own remarks away from the user, who did not choose its parts."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(before)
+    @property
+    def name(self) -> str:
+        """The study's name: the workload and a digest of all parts."""
+        text = json.dumps([SCHEMA, dict(self.parts)], sort_keys=True)
+        return f"{self.readable_stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 class Study:
-    """The study of one run.
+    """An open study, brought up to date with the run's history. Only the engine's thread calls it.
 
     Args:
-        url: An Optuna storage URL.
-        name: The study's name, digest included.
-        space: The candidates.
-        sampler: Proposes; None where every candidate is named.
-        usable_bytes: What a configuration may occupy.
-        ignores_pruned: Whether the sampler sees only completed trials, as `gp` does.
+        identity: Names the study.
+        history: What the journal knows of this run.
+        sampler: Who proposes.
+        seed: Of the sampler.
+        run: Name of the run, written to its trials.
+        warn: Told once of everything the user should know.
+        path: Where the study is kept if `storage` is None.
+        storage: An Optuna storage URL, possibly shared with other runs.
+        lock_timeout_s: How long to wait for another process that holds the file.
 
     Raises:
-        UsageError: The storage cannot be reached.
+        UsageError: The given storage cannot be opened, or the sampler needs a missing package.
     """
 
     def __init__(
         self,
-        url: str,
-        name: str,
-        space: Space,
-        sampler: BaseSampler | None,
+        identity: StudyIdentity,
+        history: History,
         *,
-        usable_bytes: int,
-        ignores_pruned: bool = False,
+        sampler: SamplerName,
+        seed: int,
+        run: str,
+        warn: Warn,
+        path: Path,
+        storage: str | None = None,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
     ) -> None:
-        self._space = space
-        self._usable_bytes = usable_bytes
-        self._ignores_pruned = ignores_pruned
-        self._sampler = CandidateSampler(sampler, space)
-        self._pending: dict[Configuration, optuna.Trial] = {}
-        with quiet():
-            self._study = optuna.create_study(
-                storage=_storage(url),
-                study_name=name,
-                sampler=self._sampler,
-                direction="maximize",
-                load_if_exists=True,
-            )
-            self._close_orphans()
+        optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+        self._identity = identity
+        self._history = history
+        self._axes = Axes(history.space)
+        self._new_sampler = partial(make_sampler, sampler, history.space, self._axes, seed)
+        self._sampler = self._new_sampler()
+        self._ignores_pruned = sampler == "gp"
+        self._run = run
+        self._warn = warn
+        self._is_private = storage is None
+        self._lease = lease.mine()
+        self._asked: Trial | None = None
+        self._told_of_fault = False
+        self._storage: BaseStorage = InMemoryStorage()
+        with _quietly():
+            if storage is None:
+                self._study = self._open_private(path, lock_timeout_s)
+            else:
+                self._study = self._open_url(storage)
+        self._guarded(self._catch_up)
 
     @property
-    def trials(self) -> list[FrozenTrial]:
-        """All trials in the storage."""
-        return self._study.get_trials(deepcopy=False)
+    def name(self) -> str:
+        """The study's name in its storage."""
+        return self._identity.name
 
-    def other_studies(self, stem: str) -> list[str]:
-        """Names of studies in the same storage that begin with `stem`, this one left out."""
-        names = optuna.get_all_study_names(self._study._storage)
-        return [n for n in names if n.startswith(f"{stem}-") and n != self._study.study_name]
+    def ask(self, history: History, candidate: Configuration | None = None) -> Configuration | None:
+        """Opens a trial and returns its configuration; None where no candidate is open.
 
-    def ask(self, history: History, named: Configuration | None = None) -> Configuration:
-        """Begins a trial: of the named candidate, or of what the sampler proposes.
-
-        Raises:
-            ValueError: No candidate is open.
+        Args:
+            history: What is known; nothing that it holds is proposed again.
+            candidate: What to run; None lets the sampler propose. Somebody who enqueued an open
+                candidate in the study, for example from a dashboard, is served first.
         """
-        self._sampler.open = history.open_candidates
-        self._sampler.named = named
-        with quiet():
-            trial = self._study.ask(distributions(self._space))
-            trial.set_user_attr(LEASE, asdict(lease.mine()))
-        configuration = named or self._candidate(trial.params)
-        self._pending[configuration] = trial
-        return configuration
+        self._history = history
+        if candidate is None and not history.open_candidates:
+            return None
+        return self._guarded(lambda: self._ask(history, candidate))
 
-    def tell(self, finished: FinishedTrial) -> None:
-        """Stores how a trial ended, the whole outcome with it."""
-        trial = self._pending.pop(finished.configuration, None)
-        if trial is None:
-            # Measured again, or known from the journal only.
-            self._sampler.named = finished.configuration
-            with quiet():
-                trial = self._study.ask(distributions(self._space))
-        with quiet():
-            self._tell(trial, finished)
+    def tell(self, trial: FinishedTrial) -> None:
+        """Ends the trial that was asked for last. Trials beyond the search are not told."""
+        self._history = self._history.with_trial(trial)
+        if trial.is_search:
+            self._guarded(lambda: self._tell(trial))
 
-    def _tell(self, trial: optuna.Trial, finished: FinishedTrial) -> None:
-        outcome = finished.outcome
-        trial.set_user_attr(NUMBER, finished.number)
-        trial.set_user_attr("configuration", finished.configuration.to_json())
-        trial.set_user_attr(OUTCOME, _outcome_json(outcome))
-        match outcome:
-            case Measured():
-                excess = outcome.memory.total_bytes / self._usable_bytes - 1
-                self._constrain(trial, min(0.0, excess))
-                self._study.tell(trial, outcome.samples_per_s)
-            case OutOfMemory():
-                self._constrain(trial, self._violation(outcome))
-                if self._ignores_pruned:
-                    self._study.tell(trial, self._worst_value())
-                else:
-                    self._study.tell(trial, state=TrialState.PRUNED)
-            case _:
-                self._study.tell(trial, state=TrialState.FAIL)
+    def outcomes_of_other_runs(self) -> dict[Configuration, Outcome]:
+        """What other runs of a shared storage found out about the candidates."""
+        return self._guarded(self._read_others)
 
-    def _constrain(self, trial: optuna.Trial, value: float) -> None:
-        trial.set_user_attr(CONSTRAINT, value)
-        if hasattr(trial, "set_constraint"):
-            trial.set_constraint(CONSTRAINT, value)
+    def close(self) -> None:
+        """Gives the storage's connections back."""
+        if isinstance(self._storage, RDBStorage):
+            self._storage.remove_session()
+            self._storage.engine.dispose()
 
-    def _violation(self, outcome: OutOfMemory) -> float:
-        needed = outcome.needed_at_least_bytes
-        if needed is None:
-            return LEAST_VIOLATION
-        return max(LEAST_VIOLATION, needed / self._usable_bytes - 1)
+    def _guarded(self, action: Callable[[], T]) -> T:
+        """Runs an action; where the storage fails it is done again on a study in memory."""
+        with _quietly():
+            try:
+                return action()
+            except STORAGE_ERRORS as error:
+                if isinstance(self._storage, InMemoryStorage):
+                    raise
+                self._warn(
+                    f"The Optuna study cannot be used any more ({in_one_line(error)}).",
+                    "The run goes on with a study in memory; its journal keeps every trial.",
+                )
+                self.close()
+                self._asked = None
+                # Samplers remember the study that they have seen.
+                self._sampler = self._new_sampler()
+                self._study = self._create(InMemoryStorage())
+                self._catch_up()
+                return action()
 
-    def _worst_value(self) -> float:
-        values = [t.value for t in self.trials if t.value is not None]
-        return min(values, default=0.0)
-
-    def rebuild(self, history: History) -> int:
-        """Adds the trials that the journal has and the study lacks; returns how many."""
-        known = {t.user_attrs.get(NUMBER) for t in self.trials}
-        missing = [t for t in history.trials if t.is_search and t.number not in known]
-        for trial in missing:
-            if trial.configuration in self._space.candidates:
-                self.tell(trial)
-        return len(missing)
-
-    def _candidate(self, params: Mapping[str, object]) -> Configuration:
-        return nearest(self._space.candidates, params)
-
-    def _close_orphans(self) -> None:
-        """Ends trials that a dead engine left running, so that nobody waits for them."""
-        for trial in self.trials:
-            if trial.state in (TrialState.RUNNING, TrialState.WAITING):
-                holder = trial.user_attrs.get(LEASE)
-                if not isinstance(holder, dict) or not lease.Lease(**holder).is_alive:
-                    self._study.tell(trial.number, state=TrialState.FAIL)
-
-
-def _outcome_json(outcome: Outcome) -> object:
-    return json.loads(TypeAdapter(type(outcome)).dump_json(outcome))
-
-
-def _storage(url: str) -> optuna.storages.BaseStorage:
-    options = {"connect_args": {"timeout": LOCK_TIMEOUT_S}} if url.startswith("sqlite") else None
-    try:
-        return optuna.storages.RDBStorage(url, engine_kwargs=options)
-    except Exception as error:
-        raise UsageError(
-            f"The storage {_without_password(url)} cannot be opened: "
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}.",
-            "Check the URL of --storage, and that its database is there and its driver installed.",
-        ) from error
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    credentials, at, place = rest.rpartition("@")
-    return f"{scheme}{separator}…@{place}" if at and credentials else url
-
-
-def open_in_run(
-    path: Path,
-    name: str,
-    space: Space,
-    sampler: BaseSampler | None,
-    *,
-    usable_bytes: int,
-    ignores_pruned: bool,
-) -> tuple[Study, Path | None]:
-    """The study in a run's own database; a damaged database is moved aside.
-
-    Returns:
-        The study, and where a damaged database was moved to.
-    """
-
-    def make() -> Study:
-        return Study(
-            f"sqlite:///{path.absolute()}",
-            name,
-            space,
-            sampler,
-            usable_bytes=usable_bytes,
-            ignores_pruned=ignores_pruned,
+    def _create(self, storage: BaseStorage) -> optuna.Study:
+        self._storage = storage
+        return optuna.create_study(
+            study_name=self.name,
+            storage=storage,
+            sampler=self._sampler,
+            pruner=optuna.pruners.NopPruner(),
+            direction="maximize",
+            load_if_exists=True,
         )
 
-    try:
-        return make(), None
-    except Exception:
-        if not path.exists():
-            raise
-    moved = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%d-%H%M%S')}")
-    path.rename(moved)
-    return make(), moved
+    def _open_private(self, path: Path, lock_timeout_s: float) -> optuna.Study:
+        try:
+            return self._open(sqlite_storage(path, lock_timeout_s))
+        except OPENING_ERRORS as error:
+            self.close()
+            if is_locked(error):
+                cause = f"The study {path} is locked by another process."
+                remedy = (
+                    "The run goes on with a study in memory; the file is brought up to date when "
+                    "the run is resumed without the other process."
+                )
+            elif (aside := move_aside(path)) is None:
+                cause = f"The study {path} cannot be used ({in_one_line(error)})."
+                remedy = "The run goes on with a study in memory; its journal keeps every trial."
+            else:
+                cause = f"The study {path} was damaged ({in_one_line(error)})."
+                remedy = f"It was moved to {aside.name} and built again from the journal."
+                with suppress(*OPENING_ERRORS):
+                    study = self._open(sqlite_storage(path, lock_timeout_s))
+                    self._warn(cause, remedy)
+                    return study
+        self._warn(cause, remedy)
+        return self._create(InMemoryStorage())
+
+    def _open_url(self, storage: str) -> optuna.Study:
+        try:
+            return self._open(RDBStorage(storage))
+        except OPENING_ERRORS as error:
+            self.close()
+            raise UsageError(
+                f"The storage {without_password(storage)} cannot be opened ({in_one_line(error)}).",
+                "Give a database URL that Optuna can open, such as sqlite:///studies.db, or leave "
+                "--storage out.",
+            ) from error
+
+    def _open(self, storage: BaseStorage) -> optuna.Study:
+        self._storage = storage
+        earlier = {
+            summary.study_name: summary.user_attrs
+            for summary in optuna.get_all_study_summaries(storage, include_best_trial=False)
+        }
+        study = self._create(storage)
+        if self.name not in earlier:
+            for part, value in self._identity.parts.items():
+                study.set_user_attr(part, value)
+            self._tell_of_changes(earlier)
+        # Reading everything once finds damage now and not in the middle of the run.
+        study.get_trials(deepcopy=False)
+        return study
+
+    def _tell_of_changes(self, earlier: Mapping[str, Mapping[str, object]]) -> None:
+        """Says why a study of the same workload is not gone on with."""
+        stem = f"{self._identity.readable_stem}-"
+        alike = [(n, attrs) for n, attrs in earlier.items() if re.fullmatch(stem + r"\w{12}", n)]
+        if not alike:
+            return
+        name, attributes = alike[-1]
+        parts = self._identity.parts
+        changed = [part for part in parts if attributes.get(part) != parts[part]] or ["version"]
+        self._warn(
+            f"The study {name} is of another {' and '.join(changed)}, so this run starts the "
+            f"study {self.name}.",
+            "The earlier one stays in the storage as it is.",
+        )
+
+    def _ask(self, history: History, candidate: Configuration | None) -> Configuration:
+        self._sampler.offer(likely_candidates(history), fixed=candidate)
+        while True:
+            trial = self._begin(self._study.ask(self._axes.distributions))
+            configuration = self._axes.configuration(trial.params)
+            if configuration is not None and (
+                configuration == candidate or history.is_open(configuration)
+            ):
+                break
+            # Somebody enqueued what is no candidate, or known already.
+            self._study.tell(trial, state=TrialState.FAIL)
+        self._asked = trial
+        if self._sampler.fault is not None and not self._told_of_fault:
+            self._told_of_fault = True
+            self._warn(
+                f"The sampler could not propose ({self._sampler.fault}).",
+                "The next candidate of the list was taken instead.",
+            )
+        return configuration
+
+    def _tell(self, finished: FinishedTrial) -> None:
+        trial, self._asked = self._asked, None
+        if trial is None or self._axes.configuration(trial.params) != finished.configuration:
+            return
+        # Somebody may have ended the trial from a dashboard; the journal has its true end.
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):
+            self._write_end(trial, finished)
+
+    def _write_end(self, trial: Trial, finished: FinishedTrial) -> None:
+        outcome = finished.outcome
+        trial.set_user_attr(
+            TRIAL,
+            {
+                "run": self._run,
+                "number": finished.number,
+                "purpose": finished.purpose,
+                "configuration": finished.configuration.to_json(),
+                "outcome": _outcome_adapter().dump_python(outcome, mode="json"),
+            },
+        )
+        violation = _violation(outcome, self._history.usable_bytes)
+        if violation is not None:
+            if has_set_constraint():
+                trial.set_constraint("memory", violation)
+            else:
+                trial.set_user_attr(CONSTRAINT_ATTRIBUTE, violation)
+        value: float | None = None
+        state = TrialState.FAIL
+        if isinstance(outcome, Measured):
+            state, value = TrialState.COMPLETE, outcome.samples_per_s
+        elif isinstance(outcome, OutOfMemory):
+            # A sampler that ignores pruned trials learns of it from a bad value.
+            value = self._worst_value() if self._ignores_pruned else None
+            state = TrialState.PRUNED if value is None else TrialState.COMPLETE
+        self._study.tell(trial, value, state)
+
+    def _worst_value(self) -> float | None:
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return min((t.value for t in complete if t.value is not None), default=None)
+
+    def _catch_up(self) -> None:
+        """Closes trials whose engine is dead, and adds finished ones that are missing."""
+        self._close_orphans()
+        known = {
+            written.get("number")
+            for t in self._study.get_trials(deepcopy=False)
+            if t.state.is_finished() and (written := _written(t)).get("run") == self._run
+        }
+        for trial in self._history.trials:
+            is_candidate = trial.configuration in self._history.space.candidates
+            if trial.is_search and is_candidate and trial.number not in known:
+                self._sampler.offer((trial.configuration,), fixed=trial.configuration)
+                self._asked = self._begin(self._study.ask(self._axes.distributions))
+                self._tell(trial)
+
+    def _begin(self, trial: Trial) -> Trial:
+        """Writes to a trial who runs it."""
+        trial.set_user_attr(LEASE, asdict(self._lease))
+        return trial
+
+    def _close_orphans(self) -> None:
+        """Fails running trials whose engine is gone: nobody will ever tell their end."""
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if self._is_private or _is_orphan(trial, self._lease):
+                self._study.tell(trial.number, state=TrialState.FAIL)
+
+    def _read_others(self) -> dict[Configuration, Outcome]:
+        found: dict[Configuration, Outcome] = {}
+        for trial in self._study.get_trials(deepcopy=False):
+            written = _written(trial)
+            if not trial.state.is_finished() or written.get("run") == self._run:
+                continue
+            configuration = self._axes.configuration(trial.params)
+            try:
+                outcome = _outcome_adapter().validate_python(written.get("outcome"))
+            except ValidationError:
+                continue
+            if configuration is not None and not isinstance(outcome, Stopped):
+                found[configuration] = outcome
+        return found
+
+
+@cache
+def _outcome_adapter() -> TypeAdapter[Outcome]:
+    return TypeAdapter(Annotated[Outcome, Field(discriminator="kind")])
+
+
+def _violation(outcome: Outcome, usable_bytes: int | None) -> float | None:
+    """Memory over what may be filled, less one; None where the outcome says nothing of it."""
+    if isinstance(outcome, Measured):
+        if usable_bytes is None:
+            return 0.0
+        return min(0.0, outcome.memory.total_bytes / usable_bytes - 1)
+    if isinstance(outcome, OutOfMemory):
+        limit_bytes = outcome.limit_bytes or usable_bytes
+        if limit_bytes is None or outcome.needed_at_least_bytes is None:
+            return WHOLE_VIOLATION
+        return max(SMALLEST_VIOLATION, outcome.needed_at_least_bytes / limit_bytes - 1)
+    return None
+
+
+def _written(trial: FrozenTrial) -> Mapping[str, object]:
+    """What a run wrote to a trial when it ended; empty where none did."""
+    written = trial.user_attrs.get(TRIAL)
+    return written if isinstance(written, Mapping) else {}
+
+
+def _is_orphan(trial: FrozenTrial, own: lease.Lease) -> bool:
+    held = trial.user_attrs.get(LEASE)
+    if isinstance(held, Mapping):
+        try:
+            holder = lease.Lease(**held)
+        except TypeError:
+            return True
+        return holder == own or not holder.is_alive
+    started = trial.datetime_start
+    return started is not None and datetime.now() - started > LEASE_GRACE
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keeps Optuna's warnings about its own interface from the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

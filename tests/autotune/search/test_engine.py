@@ -93,11 +93,15 @@ def test_logits_that_fill_the_memory_rule_larger_micro_batches_out(tmp_path: Pat
     asked = jobs.request(spec, tmp_path, global_batch_size=64, memory_limit_bytes=800 * 2**20)
     with jobs.searched(asked, tmp_path) as run:
         assert len(run.job.space.forms) == 1, "checkpointing saves nothing here"
-        ran_out = [t for t in run.history.trials if isinstance(t.outcome, OutOfMemory)]
-        assert ran_out, "64 rows of 60,000 logits do not fit"
-        assert all(t.outcome.needed_at_least_bytes is not None for t in ran_out)
-        smallest = min(t.configuration.micro_batch_size for t in ran_out)
-        assert all(t.configuration.micro_batch_size < smallest for t in run.history.measured)
+        ruled_out = {
+            c.micro_batch_size for r in run.history.regions if r.by_memory for c in r.configurations
+        }
+        for trial in run.history.trials:
+            if isinstance(trial.outcome, OutOfMemory):
+                assert trial.outcome.needed_at_least_bytes is not None
+                ruled_out.add(trial.configuration.micro_batch_size)
+        assert 64 in ruled_out, "64 rows of 60,000 logits do not fit"
+        assert all(t.configuration.micro_batch_size < min(ruled_out) for t in run.history.measured)
         assert run.history.measured, "what fits was measured"
         assert all(t.total_bytes <= run.job.usable_bytes for t in run.history.measured)
 
