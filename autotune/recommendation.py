@@ -62,7 +62,7 @@ def document(view: RunView, history: History, request: Request) -> Document:
             "memory_limit_bytes": view.machine.memory_limit_bytes if view.machine else 0,
             "reasons": list(_reasons(view, history, chosen, confirmed, facts)),
             "also_consider": list(_also_consider(view, facts)),
-            "alternatives": list(_alternatives(history, chosen.configuration)),
+            "alternatives": _alternatives(view, history, chosen.configuration),
             "not_covered": list(_not_covered(history, facts, chosen.configuration)),
         },
         "trials": trials_json(view),
@@ -233,10 +233,16 @@ def _also_consider(view: RunView, facts: WorkloadFacts) -> Iterator[str]:
         yield "untested: data loader workers, if the device waits for data"
 
 
-def _alternatives(history: History, chosen: Configuration) -> list[JsonValue]:
+def _alternatives(view: RunView, history: History, chosen: Configuration) -> list[JsonValue]:
+    """Other configurations that somebody may prefer, by the trials of the search.
+
+    What was measured again beside the chosen one and did not win is left out where speed is its
+    only merit: the search's reading of it has been overtaken.
+    """
     trial = next((t for t in history.measured if t.configuration == chosen), None)
     if trial is None:
         return []
+    beaten = {t.configuration for t in view.trials if t.purpose == "confirm"} - {chosen}
     return [
         {
             "kind": other.kind,
@@ -246,6 +252,7 @@ def _alternatives(history: History, chosen: Configuration) -> list[JsonValue]:
         }
         for other in Standing(history.measured).alternatives(trial, history.space.baseline)
         if other.trial.configuration != chosen
+        and not (other.kind == "fastest" and other.trial.configuration in beaten)
     ]
 
 
