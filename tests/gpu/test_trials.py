@@ -54,5 +54,7 @@ def test_a_limit_on_the_device_is_kept_and_the_worker_is_replaced(tmp_path: Path
         jobs.language_model(tmp_path), tmp_path, memory_limit_bytes=300 * 2**20, trials=2
     )
     with jobs.searched(asked, tmp_path) as run:
-        assert all(isinstance(t.outcome, OutOfMemory) for t in run.history.trials)
-        assert all(t.outcome.where == "device" for t in run.history.trials)
+        assert run.history.trials
+        for trial in run.history.trials:
+            assert isinstance(trial.outcome, OutOfMemory)
+            assert trial.outcome.where == "device"

@@ -27,8 +27,8 @@ def classifier(
     directory: Path, *, num_rows: int = 40, family: str = "bert", streaming: bool = False
 ) -> WorkloadSpec:
     """A two-layer classifier on short texts."""
-    make = {"bert": tiny_models.bert, "gpt2": tiny_models.gpt2}[family]
-    model = make(directory / family)
+    place = directory / family
+    model = tiny_models.gpt2(place) if family == "gpt2" else tiny_models.bert(place)
     rows = [(tiny_models.TEXTS[i % len(tiny_models.TEXTS)], i % 2) for i in range(num_rows)]
     data = directory / ("rows.jsonl" if streaming else "rows.csv")
     if streaming:
