@@ -55,6 +55,7 @@ class Worker:
         self._printed: list[tuple[Path, int]] = [(log, end_of(log))]
         """Logs of this worker and where its own lines begin, the latest last."""
         self._is_closed = False
+        self._number = 0
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._socket.setblocking(False)
@@ -146,7 +147,10 @@ class Worker:
             should_stop: Asked many times a second; a text ends the worker and is the reason.
         """
         self.is_used = True
-        envelope = Envelope(body=command, log=str(log) if log is not None else None)
+        self._number += 1
+        envelope = Envelope(
+            body=command, log=str(log) if log is not None else None, number=self._number
+        )
         if log is not None:
             self._printed = [self._printed[0], (log, end_of(log))]
         try:
@@ -170,6 +174,9 @@ class Worker:
                 while b"\n" in self._buffer:
                     line, self._buffer = self._buffer.split(b"\n", 1)
                     envelope = envelope_adapter().validate_json(line)
+                    if envelope.number != self._number:
+                        # A fork that dies after its reply is answered for a second time.
+                        continue
                     body = envelope.body
                     if not isinstance(body, Progress):
                         if envelope.is_last:

@@ -199,6 +199,8 @@ class Envelope:
     body: Annotated[Command | Message, Field(discriminator="kind")]
     log: str | None = None
     """For a command: the file that what is printed during it goes to."""
+    number: int = 0
+    """Of a command, counted by the engine; what answers it bears its number."""
     is_last: bool = False
     """For a reply: whether the worker ends after it, since it is no longer clean."""
 

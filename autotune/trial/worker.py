@@ -74,15 +74,16 @@ class WorkerOptions:
 
 
 class Channel:
-    """JSON lines over a socket, both ways."""
+    """JSON lines over a socket, both ways; what is sent bears the number of the last command."""
 
     def __init__(self, descriptor: int) -> None:
+        self._number = 0
         self._socket = socket.socket(fileno=descriptor)
         self._lines = self._socket.makefile("rb")
 
     def send(self, message: Message, *, is_last: bool = False) -> None:
         """Writes one message as one line."""
-        envelope = Envelope(body=message, is_last=is_last)
+        envelope = Envelope(body=message, number=self._number, is_last=is_last)
         self._socket.sendall(envelope_adapter().dump_json(envelope) + b"\n")
 
     def receive(self) -> Envelope | None:
@@ -91,7 +92,11 @@ class Channel:
             line = self._lines.readline()
         except OSError:
             return None
-        return envelope_adapter().validate_json(line) if line else None
+        if not line:
+            return None
+        envelope = envelope_adapter().validate_json(line)
+        self._number = envelope.number
+        return envelope
 
     def fileno(self) -> int:
         """For `select`: readable when a command waits or the engine is gone."""

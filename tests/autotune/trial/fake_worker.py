@@ -10,7 +10,14 @@ import sys
 import time
 
 from autotune.outcome import Failed, MemoryUse, OutOfMemory
-from autotune.trial.protocol import CannotLoad, Envelope, MemoryMeasured, Progress, Ready
+from autotune.trial.protocol import (
+    CannotLoad,
+    Envelope,
+    MemoryMeasured,
+    Progress,
+    Ready,
+    envelope_adapter,
+)
 from autotune.trial.worker import Channel
 from autotune.workload.facts import WorkloadFacts
 
@@ -61,8 +68,8 @@ def print_to(envelope: Envelope | None, text: str) -> None:
 
 def main() -> None:
     scenario = os.environ["FAKE_SCENARIO"]
-    channel = Channel(int(sys.argv[3]))
-    options = json.loads(sys.argv[4])
+    channel = Channel(int(sys.argv[-2]))
+    options = json.loads(sys.argv[-1])
     match scenario.split(":"):
         case ["cannot load", name]:
             channel.send(CannotLoad(error=name, cause="No such column.", remedy="Name another."))
@@ -96,10 +103,11 @@ def serve(scenario: str, channel: Channel, isolation: str) -> None:
                 say('{"body": {"kind": "failed", "cause": "noise"}}')
                 for step in range(3):
                     channel.send(Progress(stage="speed", step=step, num_steps=3))
-                data = b'{"body": {"kind": "progress", "stage": "la'
-                os.write(channel.fileno(), data)
+                last = Envelope(body=Progress(stage="last"), number=envelope.number)
+                line = envelope_adapter().dump_json(last) + b"\n"
+                os.write(channel.fileno(), line[:20])
                 time.sleep(0.2)
-                os.write(channel.fileno(), b'st"}}\n')
+                os.write(channel.fileno(), line[20:])
                 channel.send(measured(number))
             case "crashes":
                 print_to(envelope, "about to crash")
@@ -120,6 +128,9 @@ def serve(scenario: str, channel: Channel, isolation: str) -> None:
             case "is no longer clean":
                 channel.send(measured(number), is_last=True)
                 time.sleep(600)
+            case "answers twice":
+                channel.send(measured(number))
+                channel.send(measured(-1))
             case "fails":
                 channel.send(Failed(cause="shape"))
             case _:

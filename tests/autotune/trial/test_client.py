@@ -74,6 +74,16 @@ def test_noise_and_broken_lines_do_not_disturb_the_channel(start: Start, tmp_pat
     assert '"cause": "noise"' in (tmp_path / "worker.log").read_text()
 
 
+def test_a_second_answer_is_not_taken_for_that_of_the_next_command(
+    start: Start, tmp_path: Path
+) -> None:
+    worker = ready(start, "answers twice")
+    for number in (1, 2, 3):
+        reply = worker.ask(COMMAND, log=tmp_path / "log", time_limit_s=LIMIT_S)
+        assert isinstance(reply, MemoryMeasured)
+        assert reply.memory.total_bytes == number
+
+
 @pytest.mark.parametrize("name", ["UsageError", "WorkloadError", "DeviceError"])
 def test_what_cannot_be_loaded_is_raised_as_what_it_is(start: Start, name: str) -> None:
     worker = start(f"cannot load:{name}")

@@ -73,7 +73,7 @@ BODIES: tuple[Command | Message, ...] = (
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
 def test_everything_travels_as_one_line(body: Command | Message) -> None:
-    envelope = Envelope(body=body, log="a/log", is_last=True)
+    envelope = Envelope(body=body, log="a/log", number=7, is_last=True)
     line = envelope_adapter().dump_json(envelope)
     assert b"\n" not in line
     assert envelope_adapter().validate_json(line) == envelope
