@@ -37,7 +37,7 @@ def main() -> int:
     if options.record and options.quick:
         parser.error("a smoke run is not worth recording: leave out --quick or --record")
     with tempfile.TemporaryDirectory(prefix="autotune-benchmarks-") as directory:
-        _see_no_network(Path(directory))
+        _set_environment(Path(directory))
         context = harness.Context(
             directory=Path(directory), quick=options.quick, record=options.record
         )
@@ -54,9 +54,11 @@ def main() -> int:
     return 1 if "failed" in verdicts else 0
 
 
-def _see_no_network(directory: Path) -> None:
+def _set_environment(directory: Path) -> None:
     """Every child finds the same small world: no hub, and caches that are gone afterwards."""
     os.environ.update(
+        # Some children run modules of this package.
+        PYTHONPATH=str(Path(__file__).parents[2]),
         HF_HOME=str(directory / "cache"),
         HF_HUB_OFFLINE="1",
         HF_DATASETS_OFFLINE="1",

@@ -37,8 +37,8 @@ class PlainRun:
     """Start with the configuration's micro-batch size and let `auto_find_batch_size` cut it."""
     repair_loss: bool = False
     limit_bytes: int | None = None
-    """What the process may occupy. The allocator refuses what its data takes beyond the level
-    after imports."""
+    """What the process may occupy, as a memory limit means it: the level after imports plus live
+    tensors. The system refuses data beyond it (RLIMIT_DATA)."""
     num_rows: int
     """Training ends with the optimizer step that reaches so many."""
 
@@ -72,16 +72,19 @@ def train(request: PlainRun) -> PlainResult:
     """Trains until enough rows are done, or until the run fails."""
     import accelerate  # noqa: F401  (part of the level after imports)
     import datasets  # noqa: F401
+    from transformers import Trainer  # noqa: F401
 
     from autotune.trial.device import fence_data, resident_bytes
     from autotune.trial.failure import describe
     from autotune.workload.load import load
 
     result = PlainResult(level_bytes=resident_bytes())
-    if request.limit_bytes is not None:
-        fence_data(request.limit_bytes - result.level_bytes)
     try:
         workload = load(request.spec, Path(request.scratch), Path.cwd())
+        if request.limit_bytes is not None:
+            # The model is there already; only what training adds is still to be counted.
+            held_bytes = result.level_bytes + workload.facts.parameter_bytes
+            fence_data(request.limit_bytes - held_bytes)
         with tempfile.TemporaryDirectory() as output:
             _trainer(workload, request, result, output).train()
     except Exception as error:  # noqa: BLE001  (how it fails is what is asked)
@@ -90,9 +93,7 @@ def train(request: PlainRun) -> PlainResult:
     return result
 
 
-def _trainer(
-    workload: object, request: PlainRun, result: PlainResult, output: str
-) -> Trainer:
+def _trainer(workload: object, request: PlainRun, result: PlainResult, output: str) -> Trainer:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
     from autotune.trial.stepper import num_rows
@@ -101,7 +102,7 @@ def _trainer(
 
     assert isinstance(workload, LoadedWorkload)
 
-    class CountingTrainer(Trainer):
+    class CountingTrainer(Trainer):  # type: ignore[misc]
         def training_step(
             self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *rest: object
         ) -> torch.Tensor:
@@ -109,7 +110,7 @@ def _trainer(
             loss: torch.Tensor = super().training_step(model, inputs, *rest)
             return loss
 
-    class Watch(TrainerCallback):
+    class Watch(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: object, state: object, control: object, **_: object) -> None:
             size = getattr(state, "train_batch_size", None)
             result.attempts.append(

@@ -51,6 +51,8 @@ class Landscape:
     entries: tuple[Entry, ...]
     usable_bytes: int | None = None
     gradient_bytes: int = 0
+    origin: str = ""
+    """Of a recorded one: machine, versions and memory limit, in words."""
 
     def outcome(self, configuration: Configuration) -> Outcome:
         return self._entry(configuration).outcome
