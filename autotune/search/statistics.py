@@ -34,6 +34,8 @@ TIE_AT_MOST = 0.015
 them away for memory could cost more than is promised."""
 HUBER_CUTOFF = 1.5
 """Spreads beyond which a step counts less; keeps 96 % of the efficiency under normal noise."""
+NORMAL_SPREAD = 1.4826
+"""Standard deviation of a normal variable over the median of its size."""
 ONE_STEP_FACTOR = 2.0
 """How far off, by factor, a rate may be of which only one step was timed."""
 
@@ -198,16 +200,18 @@ def _median_polish(table: Array, num_rounds: int = 10) -> tuple[Array, Array]:
 
 
 def _spread(residuals: Array) -> tuple[float, int]:
-    """Standard deviation of the residuals by their median size, and its degrees of freedom."""
-    sizes = np.abs(residuals[np.isfinite(residuals)])
+    """Standard deviation of the residuals by their median size, and its degrees of freedom.
+
+    A fit by medians makes about as many residuals zero as it has levels; they say nothing of the
+    spread and are left out (Birkes and Dodge, "Alternative Methods of Regression", 1993, ch. 4).
+    """
+    sizes = np.sort(np.abs(residuals[np.isfinite(residuals)]))
     num_rows, num_columns = residuals.shape
-    degrees_of_freedom = len(sizes) - num_rows - num_columns + 1
+    num_fitted = num_rows + num_columns - 1
+    degrees_of_freedom = len(sizes) - num_fitted
     if degrees_of_freedom < 1:
         return 0.0, 0
-    # 1.4826 makes the median size of normal residuals their standard deviation; what the levels
-    # took up of them is given back.
-    correction = 1.4826 * math.sqrt(len(sizes) / degrees_of_freedom)
-    return float(correction * np.median(sizes)), degrees_of_freedom
+    return float(NORMAL_SPREAD * np.median(sizes[num_fitted:])), degrees_of_freedom
 
 
 def _huber(
