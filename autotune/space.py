@@ -161,15 +161,11 @@ def _kept_fractions(
     forms: Sequence[CheckpointingForm],
     saved_bytes_without: int | None,
 ) -> tuple[float, ...]:
-    if not saved_bytes_without:
-        return ()
     saved_bytes = {(f.every_n_layers, f.offload): f.saved_bytes for f in forms}
-    found = [
-        saved_bytes_without
-        if not form.is_on
-        else saved_bytes.get((form.every_n_layers or 0, form.offload))
-        for form in kept_forms
-    ]
-    if any(num_bytes is None for num_bytes in found):
-        return ()
-    return tuple((num_bytes or 0) / saved_bytes_without for num_bytes in found)
+    fractions = [1.0]
+    for form in kept_forms[1:]:
+        num_bytes = saved_bytes.get((form.every_n_layers or 0, form.offload))
+        if not saved_bytes_without or num_bytes is None:
+            return ()
+        fractions.append(num_bytes / saved_bytes_without)
+    return tuple(fractions)
