@@ -150,11 +150,13 @@ def judge_promise(ratio: Ratio, *, within: float, settled_at: float) -> Verdict:
 def judge_at_most(reading: Reading, *, value: float, high: float) -> Verdict:
     """Whether a figure and the upper end of its interval stay below what is allowed.
 
-    Unsettled is what may be good enough, and whose interval is too wide to say so.
+    An interval that is wider than the room between the two, and does not lie above the first, says
+    nothing either way.
     """
-    if reading.value > value:
-        return "failed"
-    return "passed" if reading.high <= high else "unsettled"
+    if reading.value <= value and reading.high <= high:
+        return "passed"
+    is_narrow = (reading.high - reading.low) / 2 <= high - value
+    return "failed" if is_narrow or reading.low > value else "unsettled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,17 +9,16 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
 from unittest.mock import patch
 
-import torch
-from accelerate import Accelerator
-from accelerate.data_loader import SeedableRandomSampler
 from pydantic import JsonValue
-from torch.utils.data import RandomSampler
-from transformers import HfArgumentParser
 
-from autotune.trial.device import resident_bytes
-from autotune.trial.live_bytes import LiveBytes
+if TYPE_CHECKING:
+    import torch
+    from accelerate import Accelerator
+    from torch.utils.data import RandomSampler
+    from transformers import HfArgumentParser
 
 ROWS_VARIABLE = "AUTOTUNE_BENCHMARK_ROWS"
 """How many of the longest samples are fed over and over: the rows of one optimizer step."""
@@ -33,6 +32,14 @@ def feeding() -> Iterator[dict[str, JsonValue]]:
         `level_bytes`, the process once the script has imported what it needs; `peak_bytes` of live
         tensors, once the script has ended; `longest_tokens` of a sample that was fed.
     """
+    from accelerate import Accelerator
+    from accelerate.data_loader import SeedableRandomSampler
+    from torch.utils.data import RandomSampler
+    from transformers import HfArgumentParser
+
+    from autotune.trial.device import resident_bytes
+    from autotune.trial.live_bytes import LiveBytes
+
     num_rows = int(os.environ[ROWS_VARIABLE])
     found: dict[str, JsonValue] = {}
     live = LiveBytes()

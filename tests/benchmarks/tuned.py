@@ -74,7 +74,7 @@ def tuned_run(context: Context) -> TunedRun:
         parent_process=os.getpid(),
     )
     say(f"tunes {REVIEWS.title}")
-    run = tuning.prepare(request, context.directory, "reviews", fresh=False, resume=False)
+    run = tuning.prepare(request, context.directory, "reviews", fresh=True, resume=False)
     with tuning.start_engine(run) as engine:
         try:
             engine.wait()
