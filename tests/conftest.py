@@ -6,6 +6,7 @@ The variables are set when this file is imported, since some libraries read them
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 
 _home = tempfile.TemporaryDirectory(prefix="autotune-tests-")
@@ -33,3 +34,9 @@ os.environ.update(
     LINES="40",
     TERM="xterm-256color",
 )
+
+# A shell that starts the tests in the background has them ignore these, and children inherit that.
+for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        is_interrupt = _signal is signal.SIGINT
+        signal.signal(_signal, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
