@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import statistics
@@ -16,7 +15,7 @@ from typing import Literal, TypeAlias
 from pydantic import JsonValue
 
 from autotune.errors import AutotuneError
-from autotune.run_directory import write_atomically
+from autotune.run_directory import write_atomically, write_json
 from autotune.search.statistics import Ratio, settled
 from autotune.tuning import library_versions
 from autotune.units import format_bytes
@@ -192,15 +191,16 @@ def load_per_core() -> float:
     return os.getloadavg()[0] / (os.cpu_count() or 1)
 
 
-def markdown(results: Sequence[Result], *, quick: bool) -> str:
-    """The table, and below it what the figures need to be understood."""
-    machine = known_machine()
+def machine_text() -> str:
+    """Machine and versions in words."""
+    host = known_machine().host
     versions = ", ".join(f"{name} {version}" for name, version in library_versions().items())
-    lines = [
-        f"{machine.host.processor}, {machine.host.num_cores:g} cores; {platform.platform()}; "
-        f"{versions}.",
-        "",
-    ]
+    return f"{host.processor}, {host.num_cores:g} cores; {platform.platform()}; {versions}"
+
+
+def markdown(results: Sequence[Result], *, machine: str, quick: bool) -> str:
+    """The table, and below it what the figures need to be understood."""
+    lines = [f"{machine}.", ""]
     if quick:
         lines += [
             "**Smoke run** with tiny budgets: it shows that the benchmarks work. Its figures say "
@@ -244,25 +244,17 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def document(results: Sequence[Result], *, quick: bool) -> dict[str, JsonValue]:
-    """Everything that was found, as one JSON object."""
-    machine = known_machine()
-    return {
+def write(directory: Path, results: Sequence[Result], *, quick: bool) -> str:
+    """Writes `benchmarks.md` and `benchmarks.json`, and returns the text of the first."""
+    machine = machine_text()
+    text = markdown(results, machine=machine, quick=quick)
+    document: dict[str, JsonValue] = {
         "schema": SCHEMA,
         "quick": quick,
         "created_unix_s": time.time(),
-        "processor": machine.host.processor,
-        "num_cores": machine.host.num_cores,
-        "platform": platform.platform(),
-        "versions": dict(library_versions()),
+        "machine": machine,
         "benchmarks": [asdict(result) for result in results],
     }
-
-
-def write(directory: Path, results: Sequence[Result], *, quick: bool) -> str:
-    """Writes `benchmarks.md` and `benchmarks.json`, and returns the text of the first."""
-    text = markdown(results, quick=quick)
     write_atomically(directory / "benchmarks.md", text)
-    found = json.dumps(document(results, quick=quick), indent=1, ensure_ascii=False)
-    write_atomically(directory / "benchmarks.json", found + "\n")
+    write_json(directory / "benchmarks.json", document)
     return text

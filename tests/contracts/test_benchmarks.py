@@ -81,7 +81,7 @@ def test_the_table_has_a_line_for_every_row_and_says_what_was_not_measured() -> 
         Row(what="a rival", note="it ran out of memory"),
     )
     result = Result(name="overhead", report=Report(rows=rows), wall_s=60.0, load_before=1.5)
-    text = markdown([result], quick=False)
+    text = markdown([result], machine="a processor", quick=False)
     assert (
         "| overhead | a trial | 0.3 s | range 0.2 s to 0.4 s | 3 | below 0.5 s | passed |" in text
     )
