@@ -32,13 +32,17 @@ and gaps bend the line."""
 
 def close(history: History, trial: FinishedTrial) -> Iterator[ClosedRegion]:
     """Regions that `trial`, the last one of `history`, closes. They may overlap earlier ones."""
-    if trial.configuration.checkpointing not in history.space.forms:
+    if trial.configuration.checkpointing not in history.space.forms or history.is_outgrown(trial):
         return
     match trial.outcome:
         case OutOfMemory():
             yield from _by_out_of_memory(history, trial)
             yield from _by_prediction(history, trial)
         case Measured():
+            if history.usable_bytes is not None and _needed_bytes(history, trial) > (
+                history.usable_bytes
+            ):
+                yield from _by_out_of_memory(history, trial)
             yield from _by_prediction(history, trial)
             yield from _by_failure(history, trial)
         case Failed():
@@ -81,8 +85,14 @@ def _region(
 def _by_out_of_memory(history: History, trial: FinishedTrial) -> Iterator[ClosedRegion]:
     if not _is_evidence(history, trial):
         return
-    assert isinstance(trial.outcome, OutOfMemory)
     ran_out = trial.configuration
+    if isinstance(trial.outcome, OutOfMemory):
+        reason = f"trial {trial.number} ran out of memory at {ran_out}: {trial.outcome.cause}"
+    else:
+        reason = (
+            f"trial {trial.number} needed {format_bytes(_needed_bytes(history, trial))} at "
+            f"{ran_out}, and less may be filled now"
+        )
     form = history.form_index(ran_out)
 
     def needs_as_much(candidate: Configuration) -> bool:
@@ -100,7 +110,7 @@ def _by_out_of_memory(history: History, trial: FinishedTrial) -> Iterator[Closed
         history,
         trial,
         what=_from_size_on(ran_out.micro_batch_size, ran_out, form),
-        reason=f"trial {trial.number} ran out of memory at {ran_out}: {trial.outcome.cause}",
+        reason=reason,
         by_memory=True,
         holds=needs_as_much,
     )
@@ -118,6 +128,7 @@ def _is_evidence(history: History, trial: FinishedTrial) -> bool:
     return any(
         other is not trial
         and other.is_uncertain
+        and not history.is_outgrown(other)
         and other.configuration.checkpointing in history.space.forms
         and other.configuration.micro_batch_size >= size
         and history.form_index(other.configuration) <= form
@@ -151,7 +162,11 @@ def _lines(history: History, form: Checkpointing) -> list[_Line]:
         if configuration.checkpointing == form and configuration.accumulation_steps > 1:
             if isinstance(trial.outcome, Measured) and trial.is_search:
                 measured[configuration.micro_batch_size] = trial
-            elif isinstance(trial.outcome, OutOfMemory) and trial.outcome.is_certain:
+            elif (
+                isinstance(trial.outcome, OutOfMemory)
+                and trial.outcome.is_certain
+                and not history.is_outgrown(trial)
+            ):
                 ran_out[configuration.micro_batch_size] = trial
     sizes = sorted(measured)
     pairs = [(measured[sizes[-2]], measured[sizes[-1]])] if len(sizes) > 1 else []

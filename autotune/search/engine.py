@@ -43,6 +43,10 @@ class Strategy(Protocol):
         """Takes note of a finished trial, which the journal holds already."""
         ...
 
+    def close(self) -> None:
+        """Gives back what it holds open."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -95,7 +99,10 @@ class Engine:
         Raises:
             AutotuneError: A worker could not load the workload again.
         """
-        reason = self._search(strategy, limits)
+        try:
+            reason = self._search(strategy, limits)
+        finally:
+            strategy.close()
         num_untried = len(self.history.open_candidates)
         self.session.emit(SearchEnded(reason=reason, num_untried=num_untried))
         return reason

@@ -16,6 +16,10 @@ from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
 from autotune.space import Space
 from autotune.view import RunView
 
+OUTGROWN_FRACTION = 0.9
+"""A trial that ran out of memory under less than this of what may be filled now says nothing of
+now. A limit taken from the free memory of the machine changes a little from engine to engine."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
@@ -59,10 +63,18 @@ class History:
         A process that was killed once for an uncertain reason may be tried once more. A stopped
         trial says nothing, but somebody wanted it to end.
         """
-        trials = self.of(configuration)
+        trials = [t for t in self.of(configuration) if not self.is_outgrown(t)]
         if len(trials) == 1:
             return not trials[0].is_uncertain
         return bool(trials)
+
+    def is_outgrown(self, trial: FinishedTrial) -> bool:
+        """Whether a trial ran out of memory under a much smaller limit than there is now."""
+        outcome = trial.outcome
+        if not isinstance(outcome, OutOfMemory) or None in (outcome.limit_bytes, self.usable_bytes):
+            return False
+        needed_bytes = max(outcome.needed_at_least_bytes or 0, outcome.limit_bytes or 0)
+        return needed_bytes < OUTGROWN_FRACTION * (self.usable_bytes or 0)
 
     def closed_by(self, configuration: Configuration) -> ClosedRegion | None:
         """The region that the configuration was closed with."""
@@ -86,7 +98,8 @@ class History:
     def measured(self) -> tuple[MeasuredTrial, ...]:
         """Measured trials of the search, one a configuration, that no later trial speaks against.
 
-        A configuration that ran out of memory, failed or hung when it was confirmed is left out.
+        A configuration that ran out of memory, failed or hung when it was confirmed is left out,
+        and so is one that was measured under a larger limit and does not fit the present one.
         """
         found: dict[Configuration, MeasuredTrial] = {}
         for trial in self.trials:
@@ -98,11 +111,17 @@ class History:
                         configuration=trial.configuration,
                         measured=trial.outcome,
                     )
+                case OutOfMemory() if self.is_outgrown(trial):
+                    pass
                 case OutOfMemory() | Failed() | TimedOut():
                     found.pop(trial.configuration, None)
                 case _:
                     pass
-        return tuple(found.values())
+        return tuple(
+            t
+            for t in found.values()
+            if self.usable_bytes is None or t.total_bytes <= self.usable_bytes
+        )
 
     @property
     def baseline(self) -> MeasuredTrial | None:

@@ -92,7 +92,7 @@ class Outlook:
         too_much = [
             _kept_samples(self.history, t.configuration)
             for t in self.history.trials
-            if isinstance(t.outcome, OutOfMemory)
+            if isinstance(t.outcome, OutOfMemory) and not self.history.is_outgrown(t)
         ]
         return _kept_samples(self.history, candidate) < min(too_much, default=math.inf)
 

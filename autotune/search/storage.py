@@ -1,9 +1,13 @@
-"""Where a study is kept: its SQLite file, and what goes wrong with storages."""
+"""How a study is named and where it is kept, and what goes wrong with storages."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import optuna
@@ -14,6 +18,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 LOCK_TIMEOUT_S = 5.0
 """How long another process may hold the study's file before it counts as locked."""
+
+SCHEMA = 1
+"""Of what a study holds: another number makes other names."""
 
 STORAGE_ERRORS: tuple[type[Exception], ...] = (
     SQLAlchemyError,
@@ -33,6 +40,27 @@ OPENING_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 """What opening and reading a storage raises that is damaged, locked or of another version."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyIdentity:
+    """What must be the same for two runs to share a study."""
+
+    stem: str
+    """Name of the workload, for readers."""
+    parts: Mapping[str, str]
+    """A digest each of the space, the workload, the machine, …, by these words."""
+
+    @property
+    def readable_stem(self) -> str:
+        """The workload's name as far as a study's name can hold it."""
+        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.stem).strip("-.")[:64] or "study"
+
+    @property
+    def name(self) -> str:
+        """The study's name: the workload and a digest of all parts."""
+        text = json.dumps([SCHEMA, dict(self.parts)], sort_keys=True)
+        return f"{self.readable_stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def sqlite_storage(path: Path, lock_timeout_s: float = LOCK_TIMEOUT_S) -> RDBStorage:

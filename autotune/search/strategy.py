@@ -10,7 +10,8 @@ from autotune.search.history import History
 from autotune.search.order import Next, Over, next_candidate
 from autotune.search.ranking import Standing
 from autotune.search.session import Session
-from autotune.search.study import Study, StudyIdentity
+from autotune.search.storage import StudyIdentity
+from autotune.search.study import Study
 
 PATIENCE = 12
 """Sampled trials without a new best after which the search ends."""
@@ -33,6 +34,10 @@ class StudiedOrder:
     def tell(self, trial: FinishedTrial, history: History) -> None:
         """Stores the trial."""
         self._study.tell(trial)
+
+    def close(self) -> None:
+        """Closes the study."""
+        self._study.close()
 
 
 class Sampled:
@@ -68,6 +73,10 @@ class Sampled:
     def tell(self, trial: FinishedTrial, history: History) -> None:
         """Stores the trial."""
         self._study.tell(trial)
+
+    def close(self) -> None:
+        """Closes the study."""
+        self._study.close()
 
 
 def _next(asked: Configuration | None, meant: Configuration | None, why: str) -> Next | Over:

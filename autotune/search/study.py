@@ -7,13 +7,11 @@ whole outcome, so that another run can read it.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
@@ -42,6 +40,7 @@ from autotune.search.storage import (
     LOCK_TIMEOUT_S,
     OPENING_ERRORS,
     STORAGE_ERRORS,
+    StudyIdentity,
     in_one_line,
     is_locked,
     move_aside,
@@ -49,8 +48,6 @@ from autotune.search.storage import (
     without_password,
 )
 
-SCHEMA = 1
-"""Of what a study holds: another number makes other names."""
 LEASE = "lease"
 """User attribute of a trial: which process runs it."""
 TRIAL = "trial"
@@ -64,27 +61,6 @@ WHOLE_VIOLATION = 1.0
 Warn = Callable[[str, str | None], None]
 """Tells the user a cause and a remedy."""
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyIdentity:
-    """What must be the same for two runs to share a study."""
-
-    stem: str
-    """Name of the workload, for readers."""
-    parts: Mapping[str, str]
-    """A digest each of the space, the workload, the machine, …, by these words."""
-
-    @property
-    def readable_stem(self) -> str:
-        """The workload's name as far as a study's name can hold it."""
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.stem).strip("-.")[:64] or "study"
-
-    @property
-    def name(self) -> str:
-        """The study's name: the workload and a digest of all parts."""
-        text = json.dumps([SCHEMA, dict(self.parts)], sort_keys=True)
-        return f"{self.readable_stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 class Study:

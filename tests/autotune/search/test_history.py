@@ -241,6 +241,28 @@ def test_a_trial_beyond_the_space_still_tells_of_memory() -> None:
     assert history((replace(other, checkpointing=unknown_form), FULL)).regions == ()
 
 
+def test_a_larger_limit_opens_again_what_ran_out_under_a_smaller_one() -> None:
+    under_1_gib = OutOfMemory(where="device", cause="full", limit_bytes=1000 * MIB)
+    trials = ((at(8), under_1_gib), (at(4), fits(900)))
+    assert closed(history(*trials, usable_bytes=1000 * MIB)) == {None: [12, 24]}
+    assert closed(history(*trials, usable_bytes=1100 * MIB)) == {None: [12, 24]}
+    grown = history(*trials, usable_bytes=2000 * MIB)
+    assert grown.regions == ()
+    assert grown.is_open(at(8))
+    needs_more = replace(under_1_gib, needed_at_least_bytes=3000 * MIB)
+    assert not history((at(8), needs_more), usable_bytes=2000 * MIB).is_open(at(8))
+
+
+def test_a_smaller_limit_strikes_out_what_was_measured_above_it() -> None:
+    trials = ((at(8), fits(900)), (at(4), fits(500)))
+    assert len(history(*trials, usable_bytes=1000 * MIB).measured) == 2
+    shrunk = history(*trials, usable_bytes=600 * MIB)
+    assert [t.configuration for t in shrunk.measured] == [at(4)]
+    assert not shrunk.is_open(at(8))
+    assert closed(shrunk) == {None: [12, 24]}
+    assert shrunk.regions[0].reason == ("trial 0 needed 900 MiB at 8×3, and less may be filled now")
+
+
 OUTCOMES = st.sampled_from(
     [
         FULL,

@@ -20,7 +20,8 @@ from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, Ti
 from autotune.request import SamplerName
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
-from autotune.search.study import Study, StudyIdentity
+from autotune.search.storage import StudyIdentity
+from autotune.search.study import Study
 from autotune.space import Space
 from tests.testing.landscapes import (
     CPU_SHORT,
