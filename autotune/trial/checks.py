@@ -95,6 +95,9 @@ def _compare(
 
 def _loss_and_norm(stepper: Stepper, window: list[Batch]) -> tuple[float, float]:
     stepper.optimizer.zero_grad()
+    if isinstance(stepper, TrainerStepper):
+        # Earlier versions divide by the number in the arguments, not by that of the window.
+        stepper.trainer.args.gradient_accumulation_steps = len(window)
     stepper.set_window([dict(batch) for batch in window])
     loss = 0.0
     for index, batch in enumerate(window):

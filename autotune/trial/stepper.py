@@ -82,7 +82,9 @@ class Stepper(ABC):
             is_first = self._batches is None
             if self._batches is None:
                 self._batches = self._loader()
-            window = [batch for _, batch in zip(range(num), self._batches, strict=False)]
+            taken = zip(range(num), self._batches, strict=False)
+            # Of a loader without any batch, earlier versions of Accelerate make a None.
+            window = [batch for _, batch in taken if batch is not None]
             rows = [num_rows(batch) for batch in window]
             self._rows_per_batch = max([self._rows_per_batch, *rows])
             is_full = len(window) == num and min(rows) == self._rows_per_batch

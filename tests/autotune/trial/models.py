@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
+from autotune.trial.training_arguments import supported_checkpointing
 from autotune.workload.loaded import Row
+
+try:
+    from transformers.modeling_layers import GradientCheckpointingLayer
+except ImportError:
+
+    class GradientCheckpointingLayer(nn.Module):  # type: ignore[no-redef]
+        """What earlier versions wrote out in every model."""
+
+        gradient_checkpointing = False
+        _gradient_checkpointing_func: Any
+
+        def __call__(self, *args: Any) -> Any:
+            if self.gradient_checkpointing and self.training:
+                return self._gradient_checkpointing_func(super().__call__, *args)
+            return super().__call__(*args)
 
 
 def token_rows(num: int, *, length: int = 12, vocabulary: int = 64) -> list[Row]:
@@ -112,6 +128,15 @@ class Layers(PreTrainedModel):  # type: ignore[misc]
             x = block(x)
         logits = self.head(x)
         return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+def _takes_every_n() -> bool:
+    return supported_checkpointing(recurrent()).get("every_n_layers", False)
+
+
+needs_every_n = pytest.mark.skipif(
+    not _takes_every_n(), reason="the installed transformers checkpoints every layer or none"
+)
 
 
 def layers(num_layers: int = 6, *, obeys: bool = True) -> Layers:

@@ -22,9 +22,13 @@ from autotune.workload.facts import CheckpointingForm
 from autotune.workload.loaded import LoadedWorkload
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import models, workloads
+from tests.autotune.trial.models import needs_every_n
 from tests.testing import tiny_models
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument is set"),
+    pytest.mark.filterwarnings("ignore:.*torch.cpu.amp.autocast"),
+]
 
 DRIVERS: tuple[Driver, ...] = ("trainer", "accelerate")
 NO_SAVING = "no saving measured: the model accepts the switch and keeps as much as before"
@@ -63,6 +67,8 @@ def test_a_bert_classifier_trains_otherwise_when_split_until_it_is_repaired(
     workload = workloads.loaded(workloads.classifier_spec(tmp_path, 12), tmp_path)
     found = parity(workload, tmp_path, accumulation=accumulation)
     whole, in_parts = found.losses
+    if judge_parity(found, 8).holds:
+        pytest.skip("the installed version counts what this loss is a mean of")
     assert in_parts == pytest.approx(accumulation * whole, rel=1e-5)
     assert found.gradient_norms[1] == pytest.approx(
         accumulation * found.gradient_norms[0], rel=1e-4
@@ -170,6 +176,7 @@ def saved_for_backward(model: nn.Module, rows: int = 2) -> int:
     return total
 
 
+@needs_every_n
 def test_a_model_that_obeys_saves_layer_by_layer(tmp_path: Path) -> None:
     model = models.layers(6)
     workload = workloads.around(model, models.float_rows(8))
@@ -194,8 +201,10 @@ def test_a_model_without_support_says_so_and_is_left_alone(tmp_path: Path) -> No
     for form in by_n(found).values():
         assert (form.is_available, form.saved_bytes) == (False, None)
         assert form.reason is not None
-        assert "does not support" in form.reason
-        assert "checkpointing" in form.reason
+        assert "checkpoint" in form.reason
+    reason = by_n(found)[1].reason
+    assert reason is not None
+    assert "Recurrent does not support" in reason
 
 
 def test_a_bare_module_has_no_switch(tmp_path: Path) -> None:
@@ -204,6 +213,7 @@ def test_a_bare_module_has_no_switch(tmp_path: Path) -> None:
     assert {form.reason for form in found.forms} == {"the model has no switch for checkpointing"}
 
 
+@needs_every_n
 def test_a_switch_without_effect_is_measured_and_not_believed(tmp_path: Path) -> None:
     found = tried(workloads.around(models.layers(6, obeys=False), models.float_rows(8)), tmp_path)
     for form in found.forms:
@@ -212,6 +222,7 @@ def test_a_switch_without_effect_is_measured_and_not_believed(tmp_path: Path) ->
         assert form.reason == NO_SAVING
 
 
+@needs_every_n
 def test_forms_that_are_the_same_on_two_layers_are_tried_once(tmp_path: Path) -> None:
     forms = by_n(tried(workloads.around(models.layers(2), models.float_rows(8)), tmp_path))
     assert [forms[n].reason for n in (1, 2)] == [None, None]
@@ -219,6 +230,7 @@ def test_forms_that_are_the_same_on_two_layers_are_tried_once(tmp_path: Path) ->
     assert forms[3].reason == "on this model it is the same as checkpointing every 2nd layer"
 
 
+@needs_every_n
 def test_on_one_layer_all_forms_are_every_layer(tmp_path: Path) -> None:
     forms = by_n(tried(workloads.around(models.layers(1), models.float_rows(8)), tmp_path))
     assert forms[1].reason is None
@@ -226,6 +238,7 @@ def test_on_one_layer_all_forms_are_every_layer(tmp_path: Path) -> None:
     assert (forms[2].reason, forms[3].reason) == (same, same)
 
 
+@needs_every_n
 def test_where_logits_are_nearly_all_checkpointing_is_of_no_use(tmp_path: Path) -> None:
     config = LlamaConfig(
         vocab_size=60_000,
@@ -247,6 +260,7 @@ def test_where_logits_are_nearly_all_checkpointing_is_of_no_use(tmp_path: Path) 
         assert form.reason.startswith(("it saves only", "no saving measured"))
 
 
+@needs_every_n
 def test_a_form_that_fails_is_left_out_alone(tmp_path: Path) -> None:
     model = models.failing(RuntimeError("recomputed tensors differ\nin detail"))
     forms = by_n(tried(workloads.around(model, models.float_rows(8)), tmp_path))

@@ -19,9 +19,13 @@ from autotune.trial.training_arguments import knob_fields
 from autotune.workload.loaded import LoadedWorkload
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import workloads
+from tests.autotune.trial.models import needs_every_n
 from tests.autotune.trial.workloads import Tokens, flat, rows_of, windows
 
-pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:'pin_memory' argument is set"),
+    pytest.mark.filterwarnings("ignore:.*torch.cpu.amp.autocast"),
+]
 
 DRIVERS: tuple[Driver, ...] = ("trainer", "accelerate")
 EVERY_LAYER = Checkpointing(every_n_layers=1)
@@ -74,10 +78,17 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> LoadedWorkload:
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> LoadedWorkload:
-    """A model whose loss the Trainer takes for what it is, a mean over the shifted labels."""
-    place = tmp_path_factory.mktemp("llama")
-    return workloads.loaded(workloads.causal_spec(place, 24, family="llama"), place)
+def even(tmp_path_factory: pytest.TempPathFactory) -> LoadedWorkload:
+    """24 rows: three windows of 8."""
+    place = tmp_path_factory.mktemp("even")
+    return workloads.loaded(workloads.causal_spec(place, 24), place)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> LoadedWorkload:
+    """24 rows whose loss is a mean over rows, for both loops alike."""
+    place = tmp_path_factory.mktemp("classifier")
+    return workloads.loaded(workloads.classifier_spec(place, 24), place)
 
 
 @dataclass
@@ -145,30 +156,27 @@ def test_windows_hold_the_same_rows_whatever_the_split(
         ] * 4
         found[micro] = [flat(window) for window in split]
     assert found[1] == found[2] == found[8]
-    typical = causal.data_collator(causal.typical_rows(16))
-    assert found[8][0] + found[8][1] == rows_of(typical)
+    typical = rows_of(causal.data_collator(causal.typical_rows(21 + 16)))
+    assert found[8][0] + found[8][1] == typical[:16]
     # The five rows that are left over are passed over; the next epoch has an order of its own.
+    assert found[8][2] + found[8][3] == typical[21:]
     assert found[8][2] != found[8][0]
-    assert len({row for window in found[8][2:] for row in window}) == 16
 
 
 @pytest.mark.parametrize(("micro", "accumulation"), [(1, 8), (2, 4), (8, 1)])
 def test_the_trainer_itself_trains_on_these_rows_with_these_losses(
-    causal: LoadedWorkload, tmp_path: Path, micro: int, accumulation: int
+    even: LoadedWorkload, tmp_path: Path, micro: int, accumulation: int
 ) -> None:
     configuration = configured(micro, accumulation)
-    real = train(causal, configuration, tmp_path, num_steps=5)
-    stepper = stepper_of(causal, configuration, tmp_path)
-    found = [flat(window) for window in windows(stepper, 4)]
-    rows = [row for batch in real.batches for row in batch]
-    # Trainer steps on the short window, too, which the trials pass over.
-    assert rows == found[0] + found[1] + rows[16:21] + found[2] + found[3]
-    stepper = stepper_of(causal, configuration, tmp_path)
-    assert losses(stepper, 2) == pytest.approx(real.losses[:2], abs=6e-5)
+    real = train(even, configuration, tmp_path, num_steps=5)
+    found = windows(stepper_of(even, configuration, tmp_path), 5)
+    assert real.batches == [batch for window in found for batch in window]
+    stepper = stepper_of(even, configuration, tmp_path)
+    assert losses(stepper, 5) == pytest.approx(real.losses, abs=6e-5)
     assert abs(real.losses[0] - real.losses[1]) > 1e-3, "a step has to change something"
 
 
-@pytest.mark.parametrize("every_n_layers", [1, 2])
+@pytest.mark.parametrize("every_n_layers", [1, pytest.param(2, marks=needs_every_n)])
 def test_losses_are_the_trainers_with_checkpointing(
     causal: LoadedWorkload, tmp_path: Path, every_n_layers: int
 ) -> None:
@@ -179,26 +187,29 @@ def test_losses_are_the_trainers_with_checkpointing(
     )
 
 
-def test_losses_are_the_trainers_where_parity_fails(tmp_path: Path) -> None:
-    workload = workloads.loaded(workloads.classifier_spec(tmp_path, 16), tmp_path)
+def test_losses_are_the_trainers_whether_parity_holds_or_not(
+    classifier: LoadedWorkload, tmp_path: Path
+) -> None:
     configuration = configured(2, 4)
-    real = train(workload, configuration, tmp_path, num_steps=2)
-    found = losses(stepper_of(workload, configuration, tmp_path), 2)
+    real = train(classifier, configuration, tmp_path, num_steps=2)
+    found = losses(stepper_of(classifier, configuration, tmp_path), 2)
     assert found == pytest.approx(real.losses, abs=6e-5)
-    repaired = losses(stepper_of(workload, configuration, tmp_path, repair_loss=True), 1)
-    assert repaired[0] == pytest.approx(found[0] / 4, rel=1e-5)
+    whole = losses(stepper_of(classifier, configured(8, 1), tmp_path), 1)
+    repaired = losses(stepper_of(classifier, configuration, tmp_path, repair_loss=True), 1)
+    assert repaired == pytest.approx(whole, rel=1e-5)
 
 
 @pytest.mark.parametrize("checkpointing", [Checkpointing(), EVERY_LAYER], ids=str)
 def test_both_loops_have_the_same_losses(
-    llama: LoadedWorkload, tmp_path: Path, checkpointing: Checkpointing
+    classifier: LoadedWorkload, tmp_path: Path, checkpointing: Checkpointing
 ) -> None:
     configuration = configured(2, 4, checkpointing)
     by_trainer, by_accelerate = (
-        losses(stepper_of(llama, configuration, tmp_path, driver=driver), 3) for driver in DRIVERS
+        losses(stepper_of(classifier, configuration, tmp_path, driver=d, repair_loss=True), 3)
+        for d in DRIVERS
     )
     assert by_accelerate == pytest.approx(by_trainer, rel=1e-5)
-    assert abs(by_trainer[0] - by_trainer[1]) > 1e-3
+    assert abs(by_trainer[0] - by_trainer[1]) > 1e-4
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -328,10 +339,12 @@ def test_rows_are_counted_by_the_first_tensor_that_has_any() -> None:
     assert num_rows({}) == 0
 
 
-def test_both_loops_train_in_the_workloads_precision(llama: LoadedWorkload, tmp_path: Path) -> None:
-    exact = losses(stepper_of(llama, configured(4, 2), tmp_path), 1)[0]
-    half = replace(llama, arguments={**llama.arguments, "bf16": True})
+def test_both_loops_train_in_the_workloads_precision(
+    classifier: LoadedWorkload, tmp_path: Path
+) -> None:
+    exact = losses(stepper_of(classifier, configured(8, 1), tmp_path), 1)[0]
+    half = replace(classifier, arguments={**classifier.arguments, "bf16": True})
     for driver in DRIVERS:
-        found = losses(stepper_of(half, configured(4, 2), tmp_path, driver=driver), 1)[0]
+        found = losses(stepper_of(half, configured(8, 1), tmp_path, driver=driver), 1)[0]
         assert found != exact
         assert found == pytest.approx(exact, rel=1e-2)
