@@ -17,6 +17,7 @@ from autotune.trial.meter import train_window
 from autotune.trial.stepper import Driver, Stepper, decay_groups, make_stepper, num_rows
 from autotune.trial.training_arguments import knob_fields
 from autotune.workload.loaded import LoadedWorkload
+from tests.autotune.export import jobs
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import workloads
 from tests.autotune.trial.models import needs_every_n
@@ -332,6 +333,24 @@ def test_gradients_are_cleared_and_the_rate_goes_by_the_schedule(
         rates.append(stepper.optimizer.param_groups[0]["lr"])
     assert rates == pytest.approx([1e-2 * (1 - n / 1_000_000) for n in (1, 2, 3)], rel=1e-12)
     assert all(p.grad is None for p in stepper.model.parameters())
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("checkpointing", [Checkpointing(), EVERY_LAYER], ids=str)
+def test_adapters_alone_are_trained(
+    tmp_path: Path, driver: Driver, checkpointing: Checkpointing
+) -> None:
+    pytest.importorskip("peft")
+    workload = jobs.make(jobs.classify_with_lora, tmp_path).workload
+    before = dict(workload.model.named_parameters())
+    stepper = stepper_of(workload, configured(2, 2, checkpointing), tmp_path, driver=driver)
+    losses(stepper, 2)
+    moved = {
+        name: not torch.equal(parameter, before[name])
+        for name, parameter in stepper.workload.model.named_parameters()
+    }
+    assert moved == {name: parameter.requires_grad for name, parameter in before.items()}
+    assert 0 < sum(moved.values()) < len(moved)
 
 
 def test_rows_are_counted_by_the_first_tensor_that_has_any() -> None:
