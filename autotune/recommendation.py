@@ -63,7 +63,10 @@ def document(view: RunView, history: History, request: Request) -> Document:
             "reasons": list(_reasons(view, history, chosen, confirmed, facts)),
             "also_consider": list(_also_consider(view, facts)),
             "alternatives": _alternatives(view, history, chosen.configuration),
-            "not_covered": list(_not_covered(history, facts, chosen.configuration)),
+            "not_covered": [
+                *_not_covered(history, facts, chosen.configuration),
+                *_slack(confirmed.memory),
+            ],
         },
         "trials": trials_json(view),
         "machine": view.machine.machine if view.machine else {},
@@ -276,6 +279,17 @@ def _not_covered(
     untried = len(history.open_candidates)
     if untried:
         yield f"{untried} candidate(s) were neither tried nor ruled out by a measurement."
+
+
+def _slack(memory: MemoryUse) -> Iterator[str]:
+    """What the process held resident beyond what its tensors need."""
+    resident = memory.high_water_bytes
+    if resident is not None and resident > memory.total_bytes:
+        yield (
+            f"Resident memory went up to {format_bytes(resident)}, against "
+            f"{format_bytes(memory.total_bytes)} counted: the C library's allocator keeps freed "
+            "memory. Leave room for that where the system enforces the limit."
+        )
 
 
 def kinds(document: Document) -> tuple[AlternativeKind | str, ...]:

@@ -40,7 +40,11 @@ _HOST_TEXTS = (
     r"\bstd::bad_alloc\b",
 )
 _MAYBE_DEVICE_TEXTS = (r"\bCUBLAS_STATUS_NOT_INITIALIZED\b", r"\bCUDNN_STATUS_NOT_INITIALIZED\b")
-_MAYBE_HOST_TEXTS = (r"\bDataLoader worker .* is killed by signal: Killed\b",)
+_MAYBE_HOST_TEXTS = (
+    r"\bDataLoader worker .* is killed by signal: Killed\b",
+    # oneDNN says no more than this when its own allocation is refused.
+    r"\bcould not create a primitive\b",
+)
 _TEXTS: Sequence[tuple[Where, bool, Sequence[str]]] = (
     ("device", True, _DEVICE_TEXTS),
     ("host", True, _HOST_TEXTS),
