@@ -211,8 +211,12 @@ def test_errors_of_loader_processes_keep_their_own_words(
     assert outcome_of(caught.value) == meant
 
 
-def test_a_killed_loader_process_only_suggests_memory() -> None:
-    outcome = outcome_of(RuntimeError("DataLoader worker (pid 4711) is killed by signal: Killed. "))
+@pytest.mark.parametrize(
+    "text",
+    ["DataLoader worker (pid 4711) is killed by signal: Killed. ", "could not create a primitive"],
+)
+def test_a_killed_loader_and_a_refused_kernel_only_suggest_memory(text: str) -> None:
+    outcome = outcome_of(RuntimeError(text))
     assert isinstance(outcome, OutOfMemory)
     assert (outcome.where, outcome.is_certain) == ("host", False)
 
