@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.events import Confirmed, Document
-from autotune.outcome import Measured, Outcome, OutOfMemory
+from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory
 from autotune.request import Request
 from autotune.search.history import History
 from autotune.search.ranking import AlternativeKind, Standing
