@@ -59,6 +59,9 @@ def job_fields(bundle: Bundle, installed: Installed) -> Fields:
     fields: Fields = {}
     if spec.precision != "fp32":
         fields[spec.precision] = True
+        if bundle.device_type == "cpu":
+            # Without it TrainingArguments takes 16-bit training for a device that is missing.
+            fields["use_cpu"] = True
     if spec.optim is not None and spec.optim != installed.default_optim:
         fields["optim"] = spec.optim
     if spec.learning_rate is not None:

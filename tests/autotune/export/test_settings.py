@@ -36,6 +36,7 @@ def test_what_the_job_changes_is_written_too() -> None:
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2,
         "bf16": True,
+        "use_cpu": True,
         "optim": "adafactor",
         "learning_rate": 3e-05,
         "seed": 7,
@@ -99,7 +100,7 @@ def test_flags_are_one_line_without_spaces_inside() -> None:
     assert settings.as_args(fields) == (
         "--per_device_train_batch_size 4 --gradient_accumulation_steps 2 "
         "--activation_checkpointing --activation_checkpointing_kwargs "
-        '{"use_reentrant":false,"every_n_layers":2,"offload":true} --bf16\n'
+        '{"use_reentrant":false,"every_n_layers":2,"offload":true} --bf16 --use_cpu\n'
     )
 
 
