@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(autouse=True)
 def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
+    # Children import nothing from the current directory.
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def ask_child(request: str, log: Path, time_limit_s: float = 60.0) -> JsonValue:
