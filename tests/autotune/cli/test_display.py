@@ -233,9 +233,12 @@ def test_rich_survives_a_terminal_that_hangs_up() -> None:
     display.open()
     display.tick(RunView())
     file.is_gone = True
+    before = file.getvalue()
     _show(display, runs.searching("one"))
     display.say("nobody")
     display.close()
+    assert before, "it drew while the terminal was there"
+    assert file.getvalue() == before
 
 
 @pytest.mark.parametrize(

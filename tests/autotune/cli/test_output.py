@@ -79,6 +79,8 @@ def test_a_closed_pipe_silences_the_stream(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setattr(sys, "stdout", stream)
         output.data("nobody reads this")
         output.data("nor this")
+        # What the stream writes from now on, its closing flush included, goes nowhere.
+        assert os.path.samestat(os.fstat(stream.fileno()), os.stat(os.devnull))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
