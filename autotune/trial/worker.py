@@ -17,7 +17,6 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from autotune.outcome import Failed
+from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.protocol import (
@@ -35,17 +35,14 @@ from autotune.trial.protocol import (
     CheckParity,
     Command,
     ContinueSpeed,
-    Envelope,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
-    Message,
     OpenSpeed,
     Ready,
     Reply,
     SpeedMeasured,
     TryCheckpointing,
-    envelope_adapter,
 )
 
 _ANSWERED = 86
@@ -71,48 +68,6 @@ class WorkerOptions:
     isolation: Literal["fork", "inline"]
     others_bytes: int = 0
     """Device memory that other processes hold."""
-
-
-class Channel:
-    """JSON lines over a socket, both ways; what is sent bears the number of the last command."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._number = 0
-        self._socket = socket.socket(fileno=descriptor)
-        self._lines = self._socket.makefile("rb")
-
-    def send(self, message: Message, *, is_last: bool = False) -> None:
-        """Writes one message as one line."""
-        envelope = Envelope(body=message, number=self._number, is_last=is_last)
-        self._socket.sendall(envelope_adapter().dump_json(envelope) + b"\n")
-
-    def receive(self) -> Envelope | None:
-        """The next command; None when the engine is gone."""
-        try:
-            line = self._lines.readline()
-        except OSError:
-            return None
-        if not line:
-            return None
-        envelope = envelope_adapter().validate_json(line)
-        self._number = envelope.number
-        return envelope
-
-    def fileno(self) -> int:
-        """For `select`: readable when a command waits or the engine is gone."""
-        return self._socket.fileno()
-
-    def is_closed(self) -> bool:
-        """Of a readable channel: whether it is readable because the engine is gone."""
-        try:
-            return self._socket.recv(1, socket.MSG_PEEK) == b""
-        except OSError:
-            return True
-
-    def close(self) -> None:
-        """Closes this end."""
-        self._lines.close()
-        self._socket.close()
 
 
 def die_with_parent(parent: int | None = None) -> None:
