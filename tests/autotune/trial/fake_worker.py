@@ -10,6 +10,7 @@ import sys
 import time
 
 from autotune.outcome import Failed, MemoryUse, OutOfMemory
+from autotune.trial.channel import Channel
 from autotune.trial.protocol import (
     CannotLoad,
     Envelope,
@@ -18,7 +19,6 @@ from autotune.trial.protocol import (
     Ready,
     envelope_adapter,
 )
-from autotune.trial.worker import Channel
 from autotune.workload.facts import WorkloadFacts
 
 FACTS = WorkloadFacts(
