@@ -9,18 +9,50 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from autotune.configuration import Checkpointing as Checkpointing
+    from autotune.configuration import Configuration as Configuration
     from autotune.errors import AutotuneError as AutotuneError
+    from autotune.errors import NothingFeasible as NothingFeasible
+    from autotune.errors import Unconfirmed as Unconfirmed
+    from autotune.errors import UsageError as UsageError
+    from autotune.errors import WorkloadError as WorkloadError
     from autotune.goal import Budget as Budget
     from autotune.goal import Goal as Goal
+    from autotune.library.call import tune as tune
+    from autotune.library.recommendation import Recommendation as Recommendation
+    from autotune.library.recommendation import load as load
 
 _HOMES = {
     "AutotuneError": "autotune.errors",
     "Budget": "autotune.goal",
+    "Checkpointing": "autotune.configuration",
+    "Configuration": "autotune.configuration",
     "Goal": "autotune.goal",
+    "NothingFeasible": "autotune.errors",
+    "Recommendation": "autotune.library.recommendation",
+    "Unconfirmed": "autotune.errors",
+    "UsageError": "autotune.errors",
+    "WorkloadError": "autotune.errors",
+    "load": "autotune.library.recommendation",
+    "tune": "autotune.library.call",
 }
 """The module that each public name lives in."""
 
-__all__ = ["AutotuneError", "Budget", "Goal", "__version__"]
+__all__ = [
+    "AutotuneError",
+    "Budget",
+    "Checkpointing",
+    "Configuration",
+    "Goal",
+    "NothingFeasible",
+    "Recommendation",
+    "Unconfirmed",
+    "UsageError",
+    "WorkloadError",
+    "__version__",
+    "load",
+    "tune",
+]
 
 
 def __getattr__(name: str) -> object:

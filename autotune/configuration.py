@@ -8,7 +8,12 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Checkpointing:
-    """Which layers drop their activations and recompute them in the backward pass."""
+    """Which layers drop their activations and recompute them in the backward pass.
+
+    Example:
+        >>> print(autotune.Checkpointing(every_n_layers=2))
+        checkpointing every 2nd layer
+    """
 
     every_n_layers: int | None = None
     """None: no layer. 1: every layer. n: every n-th layer, counted from the first."""
@@ -23,7 +28,12 @@ class Checkpointing:
 
     @property
     def is_on(self) -> bool:
-        """Whether any layer is checkpointed."""
+        """Whether any layer is checkpointed.
+
+        Example:
+            >>> autotune.Checkpointing().is_on
+            False
+        """
         return self.every_n_layers is not None
 
     def __str__(self) -> str:
@@ -44,6 +54,10 @@ class Configuration:
     """One choice of all the knobs.
 
     The global batch size is derived, so that it cannot disagree with its factors.
+
+    Example:
+        >>> print(autotune.Configuration(micro_batch_size=8, accumulation_steps=4))
+        8×4
     """
 
     micro_batch_size: int
@@ -63,11 +77,21 @@ class Configuration:
 
     @property
     def global_batch_size(self) -> int:
-        """Samples per optimizer step, over all ranks."""
+        """Samples per optimizer step, over all ranks.
+
+        Example:
+            >>> autotune.Configuration(micro_batch_size=8, accumulation_steps=4).global_batch_size
+            32
+        """
         return self.micro_batch_size * self.accumulation_steps * self.world_size
 
     def to_json(self) -> dict[str, object]:
-        """The public JSON form, which also states the global batch size."""
+        """The public JSON form, which also states the global batch size.
+
+        Example:
+            >>> autotune.Configuration(micro_batch_size=8, accumulation_steps=4).to_json()
+            {'micro_batch_size': 8, 'accumulation_steps': 4, ... 'local_sgd_steps': 1}
+        """
         return {
             "micro_batch_size": self.micro_batch_size,
             "accumulation_steps": self.accumulation_steps,
@@ -84,6 +108,11 @@ class Configuration:
         Raises:
             ValueError: A field is missing or not one of ours, or the stated global batch size is
                 not the product of its factors.
+
+        Example:
+            >>> document = {'micro_batch_size': 2, 'accumulation_steps': 3}
+            >>> print(autotune.Configuration.from_json(document))
+            2×3
         """
         fields = dict(document)
         stated = fields.pop("global_batch_size", None)

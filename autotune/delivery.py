@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
 
-from autotune import recommendation
+from autotune import advice
 from autotune import request as requests
 from autotune.configuration import Configuration
 from autotune.errors import (
@@ -24,6 +24,7 @@ from autotune.run_directory import RunDirectory
 from autotune.search.session import Session
 from autotune.view import fold
 from autotune.workload.facts import WorkloadFacts
+from autotune.workload.spec import WorkloadSpec
 
 
 def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
@@ -49,7 +50,8 @@ def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
         configuration=_chosen(view.recommendation, alternative),
         baseline=Configuration.from_json(view.space.baseline),
         document=view.recommendation,
-        workload=facts.chosen or request.workload,
+        workload=facts.chosen
+        or (request.workload if isinstance(request.workload, WorkloadSpec) else None),
         facts=facts,
         environment=view.workload.environment,
         repair_loss=view.parity is not None and view.parity.repaired,
@@ -70,7 +72,7 @@ def _chosen(document: Document, alternative: str | None) -> Configuration:
     for item in offered if isinstance(offered, list) else []:
         if isinstance(item, dict) and item.get("kind") == alternative:
             return _configuration(item["configuration"])
-    known = ", ".join(repr(kind) for kind in recommendation.kinds(document))
+    known = ", ".join(repr(kind) for kind in advice.kinds(document))
     raise UsageError(
         f"There is no alternative {alternative!r} in this run.",
         f"It offers {known}." if known else "The recommendation has no alternatives.",

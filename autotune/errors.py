@@ -39,6 +39,13 @@ class AutotuneError(Exception):
     Args:
         cause: One sentence that says what is wrong.
         remedy: One sentence that says what to do about it, or None where nothing can be done.
+
+    Example:
+        >>> try:
+        ...     autotune.load("missing.json")
+        ... except autotune.AutotuneError as error:
+        ...     print(error.remedy)
+        Give a recommendation.json.
     """
 
     exit_code: ExitCode = ExitCode.INTERNAL
@@ -53,13 +60,27 @@ class AutotuneError(Exception):
 
 
 class UsageError(AutotuneError):
-    """A flag, a file or a combination of them that cannot work."""
+    """A flag, a file or a combination of them that cannot work.
+
+    Example:
+        >>> autotune.tune(42)
+        Traceback (most recent call last):
+        ...
+        autotune.errors.UsageError: tune() was given a int. Give it a transformers.Trainer, ...
+    """
 
     exit_code = ExitCode.USAGE
 
 
 class WorkloadError(UsageError):
-    """The model, the data or a column is missing or does not fit the task."""
+    """The model, the data or a column is missing or does not fit the task.
+
+    Example:
+        >>> autotune.tune(model=trainer.model, args=trainer.args)
+        Traceback (most recent call last):
+        ...
+        autotune.errors.WorkloadError: There is no training data. Give a train_dataset.
+    """
 
 
 class DeviceError(AutotuneError):
@@ -69,13 +90,23 @@ class DeviceError(AutotuneError):
 
 
 class NothingFeasible(AutotuneError):
-    """No configuration meets the goal on this machine."""
+    """No configuration meets the goal on this machine.
+
+    Example:
+        >>> issubclass(autotune.NothingFeasible, autotune.AutotuneError)
+        True
+    """
 
     exit_code = ExitCode.INFEASIBLE
 
 
 class Unconfirmed(AutotuneError):
-    """The budget ended before the best configuration was confirmed."""
+    """The budget ended before the best configuration was confirmed.
+
+    Example:
+        >>> issubclass(autotune.Unconfirmed, autotune.AutotuneError)
+        True
+    """
 
     exit_code = ExitCode.UNCONFIRMED
 

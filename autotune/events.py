@@ -67,7 +67,8 @@ class WorkloadLoaded:
 class ParityChecked:
     """The same rows were trained on whole and in micro-batches (design: loss parity)."""
 
-    holds: bool
+    holds: bool | None
+    """None where it could not be checked."""
     repaired: bool
     """It fails as the library stands, and holds with `model_accepts_loss_kwargs = False`."""
     loss_difference: float | None

@@ -12,7 +12,12 @@ MARGIN_BYTES_ON_DEVICE = 256 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a recommended configuration must keep, and what bounds it."""
+    """What a recommended configuration must keep, and what bounds it.
+
+    Example:
+        >>> autotune.Goal(global_batch_size=64, memory_limit_bytes=6 * 2**30).global_batch_size
+        64
+    """
 
     global_batch_size: int | None = None
     """Samples per optimizer step over all ranks; None keeps the baseline's."""
@@ -30,7 +35,12 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What a run may spend. Confirmation is paid from the same budget and kept in reserve."""
+    """What a run may spend. Confirmation is paid from the same budget and kept in reserve.
+
+    Example:
+        >>> autotune.Budget(seconds=300.0).trials
+        40
+    """
 
     trials: int = 40
     """Search trials, the baseline included; confirmation is not counted."""

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from autotune.errors import JournalError
 from autotune.goal import Budget, Goal
 from autotune.run_directory import RunDirectory, write_atomically
-from autotune.workload.spec import WorkloadSpec
+from autotune.workload.spec import Workload, WorkloadSpec
 
 Driver: TypeAlias = Literal["trainer", "accelerate"]
 """Whose training loop the trials run."""
@@ -25,7 +25,7 @@ SamplerName: TypeAlias = Literal["auto", "tpe", "gp", "random", "grid"]
 class Request:
     """Everything the engine needs to know from its caller."""
 
-    workload: WorkloadSpec
+    workload: Workload
     goal: Goal = Goal()
     budget: Budget = Budget()
     baseline_micro_batch_size: int | None = None
@@ -49,6 +49,17 @@ class Request:
     """A calling process without which the engine must not go on."""
     working_directory: str = field(default_factory=os.getcwd)
     """What relative paths of the workload are relative to."""
+
+    @property
+    def spec(self) -> WorkloadSpec:
+        """The workload as names and options.
+
+        Raises:
+            ValueError: It is live objects.
+        """
+        if not isinstance(self.workload, WorkloadSpec):
+            raise ValueError("the workload is live objects")
+        return self.workload
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration, divisors
 from autotune.workload.facts import CheckpointingForm
@@ -68,7 +68,8 @@ def plan(
     """Lists the candidates around a baseline.
 
     Args:
-        baseline: Its global batch size and world size hold for every candidate.
+        baseline: Its global batch size and world size hold for every candidate. A checkpointing
+            form that changes nothing on this model is left out of it.
         num_rows: Training samples; a micro-batch cannot hold more. None for a stream.
         forms: Checkpointing forms as tried on the model.
         saved_bytes_without: Bytes kept for the backward pass of the same batch without any.
@@ -79,6 +80,9 @@ def plan(
     world_size = baseline.world_size
     per_device = baseline.global_batch_size // world_size
     kept_forms, ruled_out = _useful_forms(forms)
+    if baseline.checkpointing not in kept_forms:
+        # On this model that form is of no use, so that training without it is the same.
+        baseline = replace(baseline, checkpointing=NO_CHECKPOINTING)
     sizes: list[int] = []
     for size in divisors(per_device):
         if size != baseline.micro_batch_size and fixed_micro_batch_size is not None:

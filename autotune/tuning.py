@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from autotune import lease, recommendation
+from autotune import advice, lease
 from autotune import request as requests
 from autotune.delivery import export_run
 from autotune.errors import (
@@ -35,6 +36,7 @@ from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, new_name
+from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
 from autotune.search.history import History, finished_trials
@@ -42,6 +44,7 @@ from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
 from autotune.view import RunView, fold
+from autotune.workload.spec import Capsule
 
 LIBRARIES = ("autotune-advisor", "torch", "transformers", "accelerate", "optuna", "datasets")
 
@@ -107,8 +110,15 @@ def _forget(run: RunDirectory) -> None:
             path.rename(path.with_name(f"{path.name}.{stamp}"))
 
 
-def start_engine(run: RunDirectory) -> subprocess.Popen[bytes]:
-    """Starts the engine of a run as a process in a session of its own, and does not wait."""
+def start_engine(
+    run: RunDirectory, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Starts the engine of a run as a process in a session of its own, and does not wait.
+
+    Args:
+        run: What it works on.
+        environment: Its variables; None is those of this process.
+    """
     with run.engine_log.open("ab") as log:
         return subprocess.Popen(
             # Nothing in the current directory may stand in for a module of ours.
@@ -117,6 +127,7 @@ def start_engine(run: RunDirectory) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            env=environment,
         )
 
 
@@ -139,6 +150,9 @@ def run_engine(run: RunDirectory) -> ExitCode:
             return ExitCode(ended.exit_code)
     finally:
         run.progress.unlink(missing_ok=True)
+        if isinstance(request.workload, Capsule):
+            # Live objects are kept no longer than they are needed.
+            (run.workload / request.workload.file).unlink(missing_ok=True)
         lease.release(run.lease)
 
 
@@ -202,7 +216,7 @@ def _tune(session: Session, request: Request) -> RunEnded:
         if verdict is None:
             raise _unconfirmed(engine, job)
         view = fold(session.journal.records)
-        document = recommendation.document(view, engine.history, request)
+        document = advice.document(view, engine.history, request)
         session.emit(RecommendationMade(document=document))
     directory = Path(request.working_directory, request.out) if request.out else session.run.out
     export_run(session.run, directory, force=request.force, session=session)
@@ -217,7 +231,7 @@ def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
             "Give more with --budget, and see that nothing else keeps this machine busy.",
         )
     if not engine.history.measured:
-        return NothingFeasible(*recommendation.nothing_fits(engine.history, job.usable_bytes))
+        return NothingFeasible(*advice.nothing_fits(engine.history, job.usable_bytes))
     return Unconfirmed(
         "The budget ended before the best configuration was confirmed.",
         "Give more with --budget and --resume; finished trials are kept.",
@@ -231,11 +245,14 @@ def _ran_out_of_time(history: History) -> bool:
 
 def _engine(session: Session, job: Prepared, view: RunView) -> tuple[Engine, History]:
     """The engine with what an earlier engine of this run has found out already."""
-    history = History(
-        space=job.space,
-        usable_bytes=job.usable_bytes,
-        gradient_bytes=job.gradient_bytes,
-    ).with_trials(finished_trials(view, forget_stopped=True))
+    history = with_trials(
+        History(
+            space=job.space,
+            usable_bytes=job.usable_bytes,
+            gradient_bytes=job.gradient_bytes,
+        ),
+        finished_trials(view, forget_stopped=True),
+    )
     next_number = max((t.number for t in view.trials), default=-1) + 1
     started = [r.event.number for r in session.journal.records if r.event.kind == "trial_started"]
     next_number = max([next_number, *(number + 1 for number in started)])

@@ -15,9 +15,10 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli import options, output, settings
+from autotune.cli import options, settings
 from autotune.cli.declare import Invocation, origin, takes
 from autotune.cli.declare import settings as declared_settings
+from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode, UsageError
 
 _EPILOG = (

@@ -13,9 +13,10 @@ from typing import TypeVar
 import typer
 
 from autotune import request as requests
-from autotune.cli import options, output
+from autotune.cli import options
 from autotune.cli.declare import is_given, origin
 from autotune.cli.workload_options import PRECISIONS, TASKS
+from autotune.display import output
 from autotune.errors import UsageError
 from autotune.goal import Budget, Goal
 from autotune.request import Request

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.declare import PATH, option
 from autotune.cli.workload_options import Workload
+from autotune.display import DISPLAYS
 
 if TYPE_CHECKING:
     from autotune.request import Driver, SamplerName
 
-DisplayName: TypeAlias = Literal["auto", "rich", "plain", "none"]
-
-DISPLAYS: tuple[DisplayName, ...] = ("auto", "rich", "plain", "none")
 SAMPLERS: tuple[SamplerName, ...] = ("auto", "tpe", "gp", "random", "grid")
 DRIVERS: tuple[Driver, ...] = ("trainer", "accelerate")
 ALTERNATIVES = ("fastest", "least memory", "closest to the baseline")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from autotune.cli import documents
-from autotune.cli.display import wording
-from autotune.cli.output import one_line
 from autotune.configuration import Configuration
+from autotune.display import wording
+from autotune.display.output import one_line
 from autotune.errors import JournalError
 from autotune.export.document import Answer, RecommendationDocument, read
 from autotune.run_directory import RunDirectory

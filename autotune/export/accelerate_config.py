@@ -24,7 +24,7 @@ def settings(bundle: Bundle) -> dict[str, object]:
         "enable_cpu_affinity": False,
         "machine_rank": 0,
         "main_training_function": "main",
-        "mixed_precision": PRECISION[bundle.workload.precision],
+        "mixed_precision": PRECISION[bundle.facts.precision],
         "num_machines": 1,
         "num_processes": world_size,
         "rdzv_backend": "static",

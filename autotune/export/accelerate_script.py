@@ -83,7 +83,7 @@ def _docstring(bundle: Bundle) -> str:
 
 
 def _constants(code: JobCode, bundle: Bundle) -> None:
-    spec, configuration = bundle.workload, bundle.configuration
+    spec, configuration = bundle.spec, bundle.configuration
     code.constants.append(f"MICRO_BATCH_SIZE = {configuration.micro_batch_size}")
     if weighs_losses(bundle):
         code.constants.append(f"ACCUMULATION_STEPS = {configuration.accumulation_steps}")
@@ -97,7 +97,7 @@ def _constants(code: JobCode, bundle: Bundle) -> None:
 
 
 def _arguments(bundle: Bundle) -> str:
-    steps = bundle.total_steps or (STREAM_STEPS if bundle.workload.streaming else None)
+    steps = bundle.total_steps or (STREAM_STEPS if bundle.spec.streaming else None)
     default = f", default={steps}" if steps is not None else ""
     return (
         "    parser = argparse.ArgumentParser()\n"
@@ -113,9 +113,9 @@ def _accelerator(code: JobCode, bundle: Bundle) -> str:
         arguments.append("gradient_accumulation_steps=ACCUMULATION_STEPS")
     if bundle.has_cpu_ranks:
         arguments.append("cpu=True")
-    if bundle.workload.precision != "fp32":
-        arguments.append(f"mixed_precision={literal(PRECISION[bundle.workload.precision])}")
-    if not bundle.workload.streaming:
+    if bundle.spec.precision != "fp32":
+        arguments.append(f"mixed_precision={literal(PRECISION[bundle.spec.precision])}")
+    if not bundle.spec.streaming:
         # Without it the order of the rows would depend on what drew random numbers before.
         code.imports.add("accelerate.utils", "DataLoaderConfiguration")
         arguments.append("dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True)")
@@ -124,7 +124,7 @@ def _accelerator(code: JobCode, bundle: Bundle) -> str:
 
 def _model_settings(bundle: Bundle, installed: Installed) -> list[str]:
     lines = []
-    if bundle.workload.task in ("causal-lm", "seq2seq-lm"):
+    if bundle.spec.task in ("causal-lm", "seq2seq-lm"):
         lines.append("    model.config.use_cache = False")
     checkpointing = bundle.configuration.checkpointing
     if checkpointing.is_on:
@@ -144,14 +144,14 @@ def _model_settings(bundle: Bundle, installed: Installed) -> list[str]:
 
 def _loader(bundle: Bundle) -> str:
     arguments = ["dataset", "batch_size=MICRO_BATCH_SIZE"]
-    if not bundle.workload.streaming:
+    if not bundle.spec.streaming:
         arguments.append("shuffle=True")
     arguments.append("collate_fn=data_collator")
     return call("train_dataloader = DataLoader(", arguments, indent=4)
 
 
 def _optimizer(code: JobCode, bundle: Bundle, installed: Installed) -> str:
-    name = bundle.workload.optim or installed.default_optim
+    name = bundle.spec.optim or installed.default_optim
     if name in _OPTIMIZERS:
         module, cls, options = _OPTIMIZERS[name]
         if module == "torch":
@@ -180,7 +180,7 @@ def _optimizer(code: JobCode, bundle: Bundle, installed: Installed) -> str:
 def _schedule(code: JobCode, bundle: Bundle) -> str:
     lines = []
     steps = "args.max_steps"
-    if bundle.total_steps is None and not bundle.workload.streaming:
+    if bundle.total_steps is None and not bundle.spec.streaming:
         per_epoch = "len(train_dataloader)"
         if bundle.configuration.accumulation_steps > 1:
             code.imports.add("math")
@@ -297,7 +297,7 @@ def _window(code: JobCode, bundle: Bundle, indent: int) -> list[str]:
 
 
 def _step(bundle: Bundle, loss: str) -> list[str]:
-    skipped = bundle.workload.precision == "fp16"
+    skipped = bundle.spec.precision == "fp16"
     return [
         "    accelerator.clip_grad_norm_(model.parameters(), MAX_GRAD_NORM)",
         "    optimizer.step()",

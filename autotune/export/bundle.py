@@ -30,8 +30,9 @@ class Bundle:
     baseline: Configuration
     document: Document
     """The public recommendation document, as `recommendation.json` holds it."""
-    workload: WorkloadSpec
-    """Resolved: its paths are absolute and its columns are chosen."""
+    workload: WorkloadSpec | None
+    """Resolved: its paths are absolute and its columns are chosen. None where the job came as live
+    objects, of which no script can be written."""
     facts: WorkloadFacts
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that the trials ran under, and that the launch commands set."""
@@ -62,9 +63,25 @@ class Bundle:
         return rows if self.facts.num_rows is None else min(rows, self.facts.num_rows)
 
     @property
+    def has_scripts(self) -> bool:
+        """Whether whole scripts can be written."""
+        return self.workload is not None
+
+    @property
+    def spec(self) -> WorkloadSpec:
+        """The workload that scripts are written of.
+
+        Raises:
+            ValueError: There is none.
+        """
+        if self.workload is None:
+            raise ValueError("the job came as live objects, of which no script can be written")
+        return self.workload
+
+    @property
     def loss_items(self) -> LossItems:
         """What the model's loss is the mean of."""
-        return TASK_LOSS_ITEMS[self.workload.task]
+        return TASK_LOSS_ITEMS[self.spec.task]
 
     @property
     def has_cpu_ranks(self) -> bool:

@@ -111,6 +111,17 @@ class Cost(_Part):
     trial_s: FiniteFloat
 
 
+class Job(_Part):
+    """What was tuned."""
+
+    name: str
+    task: str
+    model_class: str
+    precision: Literal["fp32", "bf16", "fp16"]
+    loss_repair: bool
+    """Whether loss parity needs `model_accepts_loss_kwargs = False` on the Trainer."""
+
+
 class RecommendationDocument(_Part):
     """The whole document; further keys are kept."""
 
@@ -118,6 +129,9 @@ class RecommendationDocument(_Part):
     run: str
     recommendation: Answer
     trials: tuple[Trial, ...]
+    workload: Job | None = None
+    environment: dict[str, str] = {}
+    """Variables that the trials ran under."""
     machine: Document
     cost: Cost
 

@@ -58,7 +58,7 @@ def look(bundle: Bundle, scratch: Path) -> Preparation:
     from autotune.workload.tasks.labels import declared_names
     from autotune.workload.tokenizer import load_tokenizer
 
-    spec = bundle.workload
+    spec = bundle.spec
     config = load_config(spec)
     tokenizer = load_tokenizer(spec, [])
     own_tokenizer = _own_tokenizer(tokenizer, spec)

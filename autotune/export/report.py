@@ -25,6 +25,7 @@ from autotune.view import TrialView
 DASH = "–"
 """Shown where there is no reading."""
 
+_LAST = "recommendation.json"
 FILES = (
     ("training_arguments.json", "the changed fields, for `HfArgumentParser.parse_json_file`"),
     ("training_arguments.yaml", "the same, for `HfArgumentParser.parse_yaml_file`"),
@@ -32,7 +33,7 @@ FILES = (
     ("trainer.py", "the whole job with Trainer"),
     ("accelerator.py", "the whole job as an Accelerate loop"),
     ("accelerate.yaml", "launch settings for `accelerate launch --config_file`"),
-    ("recommendation.json", "this answer as data; `autotune.load` reads it"),
+    (_LAST, "this answer as data; `autotune.load` reads it"),
 )
 
 
@@ -50,7 +51,7 @@ def render(bundle: Bundle, installed: Installed) -> str:
     document = read(bundle.document)
     answer = document.recommendation
     sections = [
-        f"# {bundle.workload.name}: {bundle.configuration}",
+        f"# {bundle.facts.name}: {bundle.configuration}",
         _answer(bundle, answer),
         "![Speed against memory](report.svg)",
         _reasons(answer),
@@ -92,9 +93,10 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
         lines += [
             "",
             "The loss of this model ignores the count that Trainer hands it, so that Trainer as it "
-            "stands multiplies loss and gradients by the accumulation steps. `trainer.py` sets "
-            "`trainer.model_accepts_loss_kwargs = False`, which mends that; a script of your own "
-            "needs the same line.",
+            "stands multiplies loss and gradients by the accumulation steps. The trials set "
+            "`trainer.model_accepts_loss_kwargs = False`, which mends that, and so do "
+            "`recommendation.apply(trainer)` and `trainer.py`; a script of your own needs the same "
+            "line.",
         ]
     return "\n".join(lines)
 
@@ -173,6 +175,8 @@ def _reasons(answer: Answer) -> str:
 
 
 def _use(bundle: Bundle) -> str:
+    if not bundle.has_scripts:
+        return _use_in_own_script(bundle)
     prefix = launch.prefix(bundle)
     commands = [f"{prefix}{launch.accelerator(bundle)}"]
     if not bundle.uses_local_sgd:
@@ -181,8 +185,7 @@ def _use(bundle: Bundle) -> str:
     if bundle.launch_environment:
         lines += ["In this directory; the variables are those that the trials ran under.", ""]
     files = [row for row in FILES if row[0] != "trainer.py" or not bundle.uses_local_sgd]
-    lines += ["| file | what it is |", "| --- | --- |"]
-    lines += [f"| [{name}]({name}) | {what} |" for name, what in files]
+    lines += _file_table(files)
     if bundle.uses_local_sgd:
         lines += ["", "Trainer has no local SGD of its own, so that there is no `trainer.py`."]
     lines += [
@@ -191,6 +194,33 @@ def _use(bundle: Bundle) -> str:
         "for one optimizer step.",
     ]
     return "\n".join(lines)
+
+
+def _use_in_own_script(bundle: Bundle) -> str:
+    lines = [
+        "## Use it",
+        "",
+        "```python",
+        f"recommendation = autotune.load({_LAST!r})",
+        "recommendation.apply(trainer)",
+        "trainer.train()",
+        "```",
+        "",
+    ]
+    if bundle.launch_environment:
+        variables = launch.prefix(bundle).strip()
+        lines += [f"The trials ran under `{variables}`; start your script under the same.", ""]
+    lines += _file_table([row for row in FILES if not row[0].endswith(".py")])
+    lines += ["", "Every file was read back through its consumer before it was put here."]
+    return "\n".join(lines)
+
+
+def _file_table(files: Sequence[tuple[str, str]]) -> list[str]:
+    return [
+        "| file | what it is |",
+        "| --- | --- |",
+        *(f"| [{name}]({name}) | {what} |" for name, what in files),
+    ]
 
 
 def _evidence(bundle: Bundle, document: RecommendationDocument, installed: Installed) -> str:

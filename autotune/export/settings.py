@@ -57,6 +57,9 @@ def job_fields(bundle: Bundle, installed: Installed) -> Fields:
     """The fields that belong to the job, where they differ from the defaults."""
     spec = bundle.workload
     fields: Fields = {}
+    if spec is None:
+        # The arguments of live objects stay where they are; only the knobs are merged into them.
+        return fields
     if spec.precision != "fp32":
         fields[spec.precision] = True
         if bundle.device_type == "cpu":

@@ -14,7 +14,7 @@ from autotune.workload.spec import Task, WorkloadSpec
 
 def render_job(bundle: Bundle, preparation: Preparation) -> JobCode:
     """Everything before the training loop."""
-    code, spec = JobCode(), bundle.workload
+    code, spec = JobCode(), bundle.spec
     job_code.constants(code, spec)
     job_code.dataset(code, spec, preparation)
     job_code.tokenizer(code, spec, preparation)

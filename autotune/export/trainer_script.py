@@ -24,7 +24,7 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
         "output_dir": "trainer-output",
         **all_fields(bundle, installed),
     }
-    if bundle.workload.streaming:
+    if bundle.spec.streaming:
         fields.setdefault("max_steps", STREAM_STEPS)
     defaults = call("parser.set_defaults(", keywords(fields), indent=4)
     body = [
@@ -54,7 +54,7 @@ def _docstring(bundle: Bundle) -> str:
 
 def title(bundle: Bundle) -> str:
     """The first sentence of a script."""
-    spec = bundle.workload
+    spec = bundle.spec
     verb = "Fine-tunes" if spec.model is not None else "Trains"
     return f"{verb} {spec.name} with the settings of autotune run {bundle.run}."
 

@@ -91,12 +91,6 @@ def consumers(
             verify=lambda path: accelerate_config.verify(path, bundle),
         ),
         Consumer(
-            name="accelerator.py",
-            reader=f"Python, {accelerate}",
-            render=lambda: accelerate_script.render(bundle, prepare(), installed),
-            verify=lambda path: script_check.verify(path, bundle, accelerator_flags),
-        ),
-        Consumer(
             name="report.svg",
             reader="a browser, report.md",
             render=lambda: picture.draw(bundle),
@@ -109,17 +103,25 @@ def consumers(
             verify=lambda path: report.verify(path, bundle),
         ),
     ]
-    if not bundle.uses_local_sgd:
-        found.insert(
-            5,
-            Consumer(
-                name="trainer.py",
-                reader=f"Python, {transformers}",
-                render=lambda: trainer_script.render(bundle, prepare(), installed),
-                verify=lambda path: script_check.verify(path, bundle, trainer_flags),
-            ),
-        )
-    return found
+    scripts = [
+        Consumer(
+            name="trainer.py",
+            reader=f"Python, {transformers}",
+            render=lambda: trainer_script.render(bundle, prepare(), installed),
+            verify=lambda path: script_check.verify(path, bundle, trainer_flags),
+        ),
+        Consumer(
+            name="accelerator.py",
+            reader=f"Python, {accelerate}",
+            render=lambda: accelerate_script.render(bundle, prepare(), installed),
+            verify=lambda path: script_check.verify(path, bundle, accelerator_flags),
+        ),
+    ]
+    if not bundle.has_scripts:
+        scripts = []
+    elif bundle.uses_local_sgd:
+        scripts = scripts[1:]
+    return [*found, *scripts]
 
 
 def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], None]) -> JsonValue:
@@ -176,7 +178,7 @@ def _keep_caches_in(scratch: Path, bundle: Bundle) -> None:
 
     from autotune.workload.source import source_of
 
-    if not source_of(bundle.workload).is_hub:
+    if bundle.workload is not None and not source_of(bundle.workload).is_hub:
         datasets.config.HF_DATASETS_CACHE = scratch / "datasets"
     datasets.disable_caching()
 

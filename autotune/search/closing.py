@@ -12,22 +12,38 @@ only where another one works. A trial that timed out or was stopped closes nothi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import Failed, Measured, OutOfMemory
 from autotune.search.finished import ClosedRegion, FinishedTrial
+from autotune.search.history import History
 from autotune.units import format_bytes
-
-if TYPE_CHECKING:
-    from autotune.search.history import History
 
 PREDICTION_MARGIN = 0.05
 """A prediction closes a candidate only this far above what may be filled: an allocator's steps
 and gaps bend the line."""
+
+
+def with_trial(history: History, trial: FinishedTrial) -> History:
+    """The history after one more trial; new regions stand at the end of its `regions`."""
+    longer = replace(history, trials=(*history.trials, trial))
+    regions = list(history.regions)
+    for region in close(longer, trial):
+        closed = {c for r in regions for c in r.configurations}
+        left = tuple(c for c in region.configurations if c not in closed)
+        if left:
+            regions.append(replace(region, configurations=left))
+    return replace(longer, regions=tuple(regions))
+
+
+def with_trials(history: History, trials: Iterable[FinishedTrial]) -> History:
+    """The history after all of `trials`, in their order."""
+    for trial in trials:
+        history = with_trial(history, trial)
+    return history
 
 
 def close(history: History, trial: FinishedTrial) -> Iterator[ClosedRegion]:

@@ -15,6 +15,7 @@ from autotune.events import (
     TrialStarted,
 )
 from autotune.outcome import Measured, Outcome, Purpose, Stopped, TimedOut
+from autotune.search.closing import with_trial
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.order import Next, Over
@@ -209,7 +210,7 @@ class Engine:
             outcome=result.outcome,
         )
         known = len(self.history.regions)
-        self.history = self.history.with_trial(trial)
+        self.history = with_trial(self.history, trial)
         for region in self.history.regions[known:]:
             self.session.emit(region.event)
         self._note_best()

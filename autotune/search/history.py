@@ -1,17 +1,15 @@
 """What the trials of one run have shown so far, and which candidates that leaves open.
 
-A history is immutable: `with_trial` returns the next one. The same trials in the same order give
-the same history, live or read from a journal.
+A history is immutable; `closing.with_trial` makes the next one. The same trials in the same order
+give the same history, live or read from a journal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autotune.configuration import Configuration
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
-from autotune.search.closing import close
 from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
 from autotune.space import Space
 from autotune.view import RunView
@@ -34,24 +32,6 @@ class History:
     than one micro-batch, so that the whole batch at once may fit where half of it does not."""
     trials: tuple[FinishedTrial, ...] = ()
     regions: tuple[ClosedRegion, ...] = ()
-
-    def with_trial(self, trial: FinishedTrial) -> History:
-        """The history after one more trial; new regions stand at the end of `regions`."""
-        longer = replace(self, trials=(*self.trials, trial))
-        regions = list(self.regions)
-        for region in close(longer, trial):
-            closed = {c for r in regions for c in r.configurations}
-            left = tuple(c for c in region.configurations if c not in closed)
-            if left:
-                regions.append(replace(region, configurations=left))
-        return replace(longer, regions=tuple(regions))
-
-    def with_trials(self, trials: Iterable[FinishedTrial]) -> History:
-        """The history after all of `trials`, in their order."""
-        history = self
-        for trial in trials:
-            history = history.with_trial(trial)
-        return history
 
     def of(self, configuration: Configuration) -> tuple[FinishedTrial, ...]:
         """All trials of one configuration."""

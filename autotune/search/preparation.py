@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -15,16 +15,15 @@ from autotune.configuration import Configuration, default_baseline, divisors
 from autotune.errors import UsageError
 from autotune.events import MachineProbed, ParityChecked, SpacePlanned, WorkloadLoaded
 from autotune.goal import usable_bytes
-from autotune.outcome import Failed, Stopped
+from autotune.outcome import Stopped
 from autotune.request import Request
+from autotune.search.parity import CHECK_LIMIT_S, check_parity
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.space import EVERY_N_LAYERS, Space, plan
 from autotune.trial.pool import WorkerPool, trial_environment
 from autotune.trial.protocol import (
-    CheckParity,
     CheckpointingTried,
-    ParityFound,
     Ready,
     TryCheckpointing,
 )
@@ -32,15 +31,11 @@ from autotune.trial.worker import WorkerOptions
 from autotune.units import format_bytes
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 from autotune.workload.resolve import resolve
-from autotune.workload.spec import spec_adapter
+from autotune.workload.spec import workload_adapter
 from probes.known import known_machine
 from probes.machine import Machine, machine_adapter
 
 DEFAULT_GLOBAL_BATCH_SIZE = 32
-LOSS_TOLERANCE = 1e-5
-GRADIENT_TOLERANCE = 1e-4
-PARITY_ROWS = 8
-CHECK_LIMIT_S = 300.0
 BUSY_FRACTION = 0.5
 """Load average over cores from which a machine is too busy to time anything on it well."""
 TRIAL_TIME_FRACTION = 0.5
@@ -119,7 +114,7 @@ def worker_pool(
     on_device = machine.device.kind != "cpu"
     others = sum(p.used_bytes or 0 for p in machine.device.processes) if on_device else 0
     options = WorkerOptions(
-        spec=spec_adapter().dump_python(spec, mode="json"),
+        spec=workload_adapter().dump_python(spec, mode="json"),
         scratch=str(scratch),
         working_directory=request.working_directory,
         driver=request.driver,
@@ -154,10 +149,10 @@ def _check(
         )
     )
     baseline = _baseline(session, request, facts)
-    forms, saved_bytes_without = _try_checkpointing(session, pool)
+    forms, saved_bytes_without = _try_checkpointing(session, pool, baseline)
     if session.should_end():
         return None
-    parity = _check_parity(session, request, pool, baseline)
+    parity = check_parity(session, pool, baseline)
     if session.should_end():
         return None
     session.emit(parity)
@@ -256,6 +251,9 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
     Raises:
         UsageError: Micro-batch and global batch size do not go together.
     """
+    own = facts.baseline
+    if own is not None:
+        return _rebased(own, request.goal.global_batch_size or own.global_batch_size)
     micro = request.baseline_micro_batch_size
     wanted = request.goal.global_batch_size or micro or DEFAULT_GLOBAL_BATCH_SIZE
     rows = facts.num_rows
@@ -283,12 +281,31 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
     )
 
 
+def _rebased(own: Configuration, global_batch_size: int) -> Configuration:
+    """The job's own configuration, or the one nearest below it that makes the global batch.
+
+    Raises:
+        UsageError: The ranks cannot share the global batch evenly.
+    """
+    per_device, rest = divmod(global_batch_size, own.world_size)
+    if rest:
+        raise UsageError(
+            f"The global batch size {global_batch_size} cannot be shared by {own.world_size} "
+            "ranks.",
+            f"Use a multiple of {own.world_size}.",
+        )
+    micro = max(d for d in divisors(per_device) if d <= own.micro_batch_size)
+    return replace(own, micro_batch_size=micro, accumulation_steps=per_device // micro)
+
+
 def _try_checkpointing(
-    session: Session, pool: WorkerPool
+    session: Session, pool: WorkerPool, baseline: Configuration
 ) -> tuple[tuple[CheckpointingForm, ...], int | None]:
     """The forms, and what is kept for the backward pass without any of them."""
+    own = baseline.checkpointing.every_n_layers
+    every_n_layers = sorted({*EVERY_N_LAYERS, *(() if own is None else (own,))}, reverse=True)
     reply = pool.ask(
-        TryCheckpointing(every_n_layers=EVERY_N_LAYERS),
+        TryCheckpointing(every_n_layers=tuple(every_n_layers)),
         log=session.run.path / "checks.log",
         time_limit_s=CHECK_LIMIT_S,
     )
@@ -301,108 +318,15 @@ def _try_checkpointing(
         CheckpointingForm(
             every_n_layers=n, offload=False, is_available=False, saved_bytes=None, reason=reason
         )
-        for n in sorted(EVERY_N_LAYERS)
+        for n in sorted(every_n_layers)
     )
     return forms, None
-
-
-def _check_parity(
-    session: Session, request: Request, pool: WorkerPool, baseline: Configuration
-) -> ParityChecked:
-    per_device = baseline.global_batch_size // baseline.world_size
-    num_rows = min(PARITY_ROWS, 2 ** int(math.log2(per_device)))
-    if num_rows < 2:
-        return ParityChecked(
-            holds=True,
-            repaired=False,
-            loss_difference=None,
-            gradient_difference=None,
-            detail="A global batch of one sample cannot be split: loss parity holds.",
-        )
-    reply = pool.ask(
-        CheckParity(num_rows=num_rows, accumulation_steps=num_rows // 2),
-        log=session.run.path / "checks.log",
-        time_limit_s=CHECK_LIMIT_S,
-    )
-    if isinstance(reply, ParityFound):
-        return judge_parity(reply, num_rows)
-    cause = reply.cause if isinstance(reply, Failed) else getattr(reply, "cause", reply.kind)
-    detail = f"Loss parity could not be checked: {cause}"
-    if not isinstance(reply, Stopped):
-        session.warn(detail, "What the trials report about it follows.")
-    return ParityChecked(
-        holds=True,
-        repaired=False,
-        loss_difference=None,
-        gradient_difference=None,
-        detail=detail,
-    )
-
-
-def judge_parity(found: ParityFound, num_rows: int) -> ParityChecked:
-    """Whether splitting a batch trains the same, as it stands or with the repair."""
-    loss, gradient = _differences(found.losses, found.gradient_norms)
-    if _holds(loss, gradient):
-        return ParityChecked(
-            holds=True,
-            repaired=False,
-            loss_difference=loss,
-            gradient_difference=gradient,
-            detail=(
-                f"Loss parity holds: {num_rows} rows train the same whole and in micro-batches of "
-                f"2 (loss within {loss:.1e}, gradient norm within {gradient:.1e}, fp32, dropout "
-                "off)."
-            ),
-        )
-    factor = found.gradient_norms[1] / found.gradient_norms[0] if found.gradient_norms[0] else 0
-    fault = (
-        f"Split into {num_rows // 2} micro-batches, the same {num_rows} rows give "
-        f"{found.losses[1] / found.losses[0] if found.losses[0] else 0:.2f} times the loss and "
-        f"{factor:.2f} times the gradient norm"
-    )
-    if found.repaired_losses is not None and found.repaired_gradient_norms is not None:
-        repaired = _differences(found.repaired_losses, found.repaired_gradient_norms)
-        if _holds(*repaired):
-            return ParityChecked(
-                holds=False,
-                repaired=True,
-                loss_difference=loss,
-                gradient_difference=gradient,
-                detail=(
-                    f"{fault}, because the model takes loss keywords that its loss ignores. The "
-                    "trials and trainer.py set trainer.model_accepts_loss_kwargs = False, with "
-                    "which they agree; do the same in a script of your own, where the exported "
-                    "arguments alone cannot."
-                ),
-            )
-    return ParityChecked(
-        holds=False,
-        repaired=False,
-        loss_difference=loss,
-        gradient_difference=gradient,
-        detail=f"{fault}; accumulation stays as the baseline has it.",
-    )
-
-
-def _holds(loss: float, gradient: float) -> bool:
-    return loss <= LOSS_TOLERANCE and gradient <= GRADIENT_TOLERANCE
-
-
-def _differences(losses: tuple[float, float], norms: tuple[float, float]) -> tuple[float, float]:
-    return _relative(*losses), _relative(*norms)
-
-
-def _relative(whole: float, split: float) -> float:
-    if not (math.isfinite(whole) and math.isfinite(split)):
-        return math.inf
-    largest = max(abs(whole), abs(split))
-    return abs(whole - split) / largest if largest else 0.0
 
 
 def _why_fixed(parity: ParityChecked, facts: WorkloadFacts) -> str | None:
     """Why the micro-batch size must not change, where that is so."""
     if facts.batch_dependent_loss is not None:
         return f"the loss depends on its batch: {facts.batch_dependent_loss}"
-    if not parity.holds and not parity.repaired:
+    if parity.holds is False and not parity.repaired:
         return "the same rows train differently when they are split (loss parity fails)"
     return None

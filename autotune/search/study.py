@@ -27,6 +27,7 @@ from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.outcome import Measured, Outcome, OutOfMemory, Stopped
 from autotune.request import SamplerName
+from autotune.search.closing import with_trial
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.outlook import likely_candidates
@@ -135,7 +136,7 @@ class Study:
 
     def tell(self, trial: FinishedTrial) -> None:
         """Ends the trial that was asked for last. Trials beyond the search are not told."""
-        self._history = self._history.with_trial(trial)
+        self._history = with_trial(self._history, trial)
         if trial.is_search:
             self._guarded(lambda: self._tell(trial))
 

@@ -27,7 +27,7 @@ from autotune.trial.device import (
 )
 from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import Stepper, TrainerStepper, num_rows
+from autotune.trial.stepper import Stepper, TrainerStepper
 from autotune.units import format_bytes
 from autotune.workload.loaded import Batch, repeat_to
 
@@ -92,7 +92,7 @@ class SpeedSession:
         ):
             step_s, window, loss = self._timed_step()
             times_s.append(step_s)
-            samples.append(sum(num_rows(batch) for batch in window))
+            samples.append(sum(self.stepper.num_rows(batch) for batch in window))
             tokens.append(sum(self.stepper.workload.count_tokens(batch) for batch in window))
             losses.append(float(loss))
         self.report(

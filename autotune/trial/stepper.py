@@ -12,11 +12,11 @@ import torch
 
 from autotune.configuration import Configuration
 from autotune.trial.training_arguments import set_checkpointing, training_arguments
-from autotune.workload.loaded import Batch, LoadedWorkload, Row
+from autotune.workload.live.trainer import make_trainer
+from autotune.workload.loaded import Batch, LoadedWorkload, Row, num_rows
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from transformers import Trainer
 
 Driver: TypeAlias = Literal["trainer", "accelerate"]
 
@@ -68,6 +68,10 @@ class Stepper(ABC):
     def _loader(self) -> Iterator[Batch]:
         """A new pass over the training data in the loop's own order."""
 
+    def num_rows(self, batch: Batch) -> int:
+        """Rows of a micro-batch."""
+        return (self.workload.count_rows or num_rows)(batch)
+
     def next_window(self) -> list[Batch]:
         """Fetches the micro-batches of the next full optimizer step.
 
@@ -85,7 +89,7 @@ class Stepper(ABC):
             taken = zip(range(num), self._batches, strict=False)
             # Of a loader without any batch, earlier versions of Accelerate make a None.
             window = [batch for _, batch in taken if batch is not None]
-            rows = [num_rows(batch) for batch in window]
+            rows = [self.num_rows(batch) for batch in window]
             self._rows_per_batch = max([self._rows_per_batch, *rows])
             is_full = len(window) == num and min(rows) == self._rows_per_batch
             if not is_full:
@@ -101,14 +105,6 @@ class Stepper(ABC):
                 )
 
 
-def num_rows(batch: Batch) -> int:
-    """Rows of a collated batch."""
-    for value in batch.values():
-        if isinstance(value, torch.Tensor) and value.ndim > 0:
-            return int(value.shape[0])
-    return 0
-
-
 class TrainerStepper(Stepper):
     """Drives a real Trainer through its own batches, training step and optimizer path."""
 
@@ -121,16 +117,16 @@ class TrainerStepper(Stepper):
         repair_loss: bool = False,
     ) -> None:
         super().__init__(workload, configuration)
-        from transformers import Trainer
-
-        trainer_class: type[Trainer] = workload.trainer_class or Trainer
-        self.trainer: Trainer = trainer_class(
-            model=workload.model,
-            args=training_arguments(workload, configuration, output_dir),
+        self.trainer = make_trainer(
+            workload.model,
+            training_arguments(workload, configuration, output_dir),
             train_dataset=workload.train_dataset,
             data_collator=workload.data_collator,
             processing_class=workload.processing_class,
-            **workload.trainer_options,
+            optimizers=workload.optimizers,
+            trainer_class=workload.trainer_class,
+            options=workload.trainer_options,
+            attributes=workload.trainer_attributes,
         )
         trainer = self.trainer
         self.accelerator = trainer.accelerator
@@ -149,7 +145,8 @@ class TrainerStepper(Stepper):
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """One micro-batch, by the collator of the Trainer's own data loader."""
-        batch: Batch = self._dataloader.collate_fn(list(rows))
+        collate = getattr(self._dataloader, "collate_fn", self.trainer.data_collator)
+        batch: Batch = collate(list(rows))
         return batch
 
     def set_window(self, window: list[Batch]) -> None:
@@ -269,7 +266,7 @@ class AccelerateStepper(Stepper):
     def _num_items(self, batch: Batch) -> torch.Tensor | int:
         labels = batch.get("labels")
         if self.workload.loss_items == "rows" or labels is None:
-            return num_rows(batch)
+            return self.num_rows(batch)
         if self.workload.loss_items == "shifted_tokens":
             labels = labels[..., 1:]
         return (labels != -100).sum()

@@ -71,7 +71,7 @@ def training_arguments(
             break
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return TrainingArguments(**values)
+        return (workload.arguments_class or TrainingArguments)(**values)
 
 
 def supported_checkpointing(model: torch.nn.Module) -> Mapping[str, bool]:

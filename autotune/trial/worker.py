@@ -10,7 +10,6 @@ Run as `python -m autotune.trial.worker FD OPTIONS`, where FD is the channel's f
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import gc
 import json
@@ -18,10 +17,8 @@ import os
 import select
 import signal
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -30,6 +27,12 @@ from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
+from autotune.trial.process import (
+    descriptor_of,
+    die_with_parent,
+    redirected_output,
+    scratch_directory,
+)
 from autotune.trial.protocol import (
     CannotLoad,
     CheckParity,
@@ -61,30 +64,13 @@ class WorkerOptions:
     """What the engine tells a worker at its start."""
 
     spec: dict[str, object]
-    """The resolved workload spec, as JSON."""
+    """The resolved workload, as JSON."""
     scratch: str
     working_directory: str
     driver: Literal["trainer", "accelerate"]
     isolation: Literal["fork", "inline"]
     others_bytes: int = 0
     """Device memory that other processes hold."""
-
-
-def die_with_parent(parent: int | None = None) -> None:
-    """Asks the kernel to end this process with its parent; elsewhere the channel's end does.
-
-    Args:
-        parent: Id of the parent, where it is known: it may be gone already.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    pr_set_pdeathsig = 1
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)
 
 
 class Worker:
@@ -117,12 +103,12 @@ class Worker:
         from autotune.trial.device import current_device, resident_bytes
         from autotune.trial.failure import outcome_of
         from autotune.workload.load import load
-        from autotune.workload.spec import spec_adapter
+        from autotune.workload.spec import workload_adapter
 
         self.level_bytes = resident_bytes()
         try:
             self.workload = load(
-                spec_adapter().validate_python(self.options.spec),
+                workload_adapter().validate_python(self.options.spec),
                 Path(self.options.scratch),
                 Path(self.options.working_directory),
             )
@@ -188,7 +174,7 @@ class Worker:
 
     def _wait(self, child: int) -> int:
         """Waits for a child; ends it, and this process, when the engine goes away."""
-        descriptor = _descriptor_of(child)
+        descriptor = descriptor_of(child)
         watched = [self.channel.fileno(), *([descriptor] if descriptor is not None else [])]
         try:
             while True:
@@ -346,47 +332,9 @@ class Worker:
 
         if torch.accelerator.is_available() and hasattr(torch.accelerator, "empty_cache"):
             torch.accelerator.empty_cache()
-        return replace(self.workload, model=copy.deepcopy(self.workload.model))
-
-
-def _descriptor_of(process: int) -> int | None:
-    """A descriptor that becomes readable when the process ends, where the system offers one."""
-    try:
-        return os.pidfd_open(process)
-    except (AttributeError, OSError):
-        return None
-
-
-@contextlib.contextmanager
-def redirected_output(log: Path | None) -> Iterator[None]:
-    """Sends stdout and stderr of this process and its libraries to a file, stdin from nowhere."""
-    if log is None:
-        yield
-        return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os.dup2(saved[0], 1)
-        os.dup2(saved[1], 2)
-        os.close(saved[0])
-        os.close(saved[1])
-
-
-@contextlib.contextmanager
-def scratch_directory(parent: str) -> Iterator[str]:
-    """A directory for what training libraries insist on writing; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="trial-", dir=parent) as directory:
-        yield directory
+        # An optimizer of the user's own holds the parameters of the model that it came with.
+        model, optimizers = copy.deepcopy((self.workload.model, self.workload.optimizers))
+        return replace(self.workload, model=model, optimizers=optimizers)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.configuration import Configuration
 from autotune.workload.spec import WorkloadSpec
 
 
@@ -49,3 +50,5 @@ class WorkloadFacts:
     chosen: WorkloadSpec | None = None
     """The declarative spec with everything filled in that the loader chose: columns, maximum
     length, optimizer; None where the workload did not come as a spec."""
+    baseline: Configuration | None = None
+    """The configuration that live objects came with; None where the workload came as a spec."""

@@ -17,9 +17,9 @@ from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import TASK_LOSS_ITEMS, LoadedWorkload
 from autotune.workload.lora import add_adapters, check_installed
 from autotune.workload.options import training_options
-from autotune.workload.resolve import resolve
+from autotune.workload.resolve import resolve_spec
 from autotune.workload.rows import MapRows, Rows, StreamRows, field_lengths, row_tokens
-from autotune.workload.spec import WorkloadSpec
+from autotune.workload.spec import Capsule, Workload, WorkloadSpec
 from autotune.workload.tasks import recipe_class
 from autotune.workload.tasks.recipe import Recipe
 from autotune.workload.tokenizer import load_tokenizer
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from autotune.workload.data import AnyDataset
 
 
-def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWorkload:
+def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWorkload:
     """The workload, ready to be trained on; runs no forward or backward pass.
 
     Args:
-        spec: What to load; it is resolved first.
+        workload: What to load; it is resolved first.
         scratch: A directory of the run for prepared data. What stands there is used again.
         working_directory: What relative paths are relative to.
 
@@ -44,7 +44,12 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
         UsageError: A choice that cannot be followed here, such as an unknown optimizer.
         WorkloadError: The model, the data or a column is missing or does not fit the task.
     """
-    spec = resolve(spec, scratch, working_directory)
+    if isinstance(workload, Capsule):
+        from autotune.workload.live.unpack import unpack
+
+        _be_quiet()
+        return unpack(workload, scratch)
+    spec = resolve_spec(workload, scratch, working_directory)
     if spec.lora is not None:
         check_installed()
     optim, arguments = training_options(spec)
@@ -88,8 +93,8 @@ def load(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> LoadedWo
             tokens_max=rows.tokens_max,
             precision=spec.precision,
             optim=optim,
-            has_batch_norm=_has_batch_norm(model),
-            batch_dependent_loss=_batch_dependent_loss(model),
+            has_batch_norm=models.has_batch_norm(model),
+            batch_dependent_loss=models.batch_dependent_loss(model),
             notes=tuple(notes),
             versions=_versions(spec),
             digest=digest,
@@ -203,18 +208,6 @@ def _no_samples(recipe: Recipe, max_length: int) -> WorkloadError:
         "The data yields no training sample: every row is blank or too short.",
         "Give longer texts.",
     )
-
-
-def _has_batch_norm(model: PreTrainedModel) -> bool:
-    from torch.nn.modules.batchnorm import _BatchNorm
-
-    return any(isinstance(module, _BatchNorm) for module in model.modules())
-
-
-def _batch_dependent_loss(model: PreTrainedModel) -> str | None:
-    if getattr(model.config, "output_router_logits", False):
-        return "the router's auxiliary loss balances the experts over the batch"
-    return None
 
 
 def _versions(spec: WorkloadSpec) -> tuple[tuple[str, str], ...]:

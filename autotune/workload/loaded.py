@@ -11,6 +11,7 @@ from autotune.workload.facts import WorkloadFacts
 if TYPE_CHECKING:
     import torch
     from torch.utils.data import Dataset
+    from transformers import Trainer, TrainingArguments
 
 Row: TypeAlias = Mapping[str, object]
 """One training sample, as the collator takes it."""
@@ -47,10 +48,18 @@ class LoadedWorkload:
     """Tokens of a collated batch without padding."""
     typical_rows: Callable[[int], list[Row]] = field(repr=False)
     """The first n samples in the user's sampler order."""
-    trainer_class: type | None = None
+    count_rows: Callable[[Batch], int] | None = None
+    """Rows of a collated batch, where its tensors do not have one entry a row."""
+    optimizers: tuple[object | None, object | None] = (None, None)
+    """Optimizer and learning-rate schedule of the user's own making, bound to `model`."""
+    arguments_class: type[TrainingArguments] | None = None
+    """A subclass of TrainingArguments; None is TrainingArguments itself."""
+    trainer_class: type[Trainer] | None = None
     """A subclass of Trainer; None is Trainer itself."""
     trainer_options: Mapping[str, object] = field(default_factory=dict)
-    """Further arguments of the Trainer (a custom loss, label names)."""
+    """Further arguments of the Trainer, such as a loss function."""
+    trainer_attributes: Mapping[str, object] = field(default_factory=dict)
+    """What the Trainer keeps on itself beyond what its base class does."""
 
 
 TASK_LOSS_ITEMS: Mapping[str, LossItems] = {
@@ -61,6 +70,16 @@ TASK_LOSS_ITEMS: Mapping[str, LossItems] = {
     "question-answering": "rows",
     "seq2seq-lm": "tokens",
 }
+
+
+def num_rows(batch: Batch) -> int:
+    """Rows of a collated batch whose tensors have one entry a row."""
+    import torch
+
+    for value in batch.values():
+        if isinstance(value, torch.Tensor) and value.ndim > 0:
+            return int(value.shape[0])
+    return 0
 
 
 def repeat_to(rows: Sequence[Row], num: int) -> list[Row]:

@@ -11,6 +11,7 @@ from autotune.workload.spec import WorkloadSpec
 from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PretrainedConfig, PreTrainedModel
 
 
@@ -144,3 +145,17 @@ def _float32() -> object:
     import torch
 
     return torch.float32
+
+
+def has_batch_norm(model: torch.nn.Module) -> bool:
+    """Whether the model computes statistics over its micro-batches."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def batch_dependent_loss(model: torch.nn.Module) -> str | None:
+    """Why the loss of a sample depends on its batch, as far as the model's config tells."""
+    if getattr(getattr(model, "config", None), "output_router_logits", False):
+        return "the router's auxiliary loss balances the experts over the batch"
+    return None

@@ -13,12 +13,29 @@ from autotune.workload import demo, hub
 from autotune.workload.columns import choose
 from autotune.workload.header import header_of
 from autotune.workload.source import source_of
-from autotune.workload.spec import WorkloadSpec
+from autotune.workload.spec import Workload, WorkloadSpec
 
 _HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")
 
 
-def resolve(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> WorkloadSpec:
+def resolve(workload: Workload, scratch: Path, working_directory: Path) -> Workload:
+    """The workload as a child process takes it; live objects stay as they were captured.
+
+    Raises:
+        UsageError: A choice that no model could follow, or live objects that are gone.
+        WorkloadError: A model, a dataset or a column is not there.
+    """
+    if isinstance(workload, WorkloadSpec):
+        return resolve_spec(workload, scratch, working_directory)
+    if not (scratch / workload.file).exists():
+        raise UsageError(
+            "The live objects of this run are gone; they are kept only while it goes on.",
+            "Call autotune.tune() again in the script or notebook that made them.",
+        )
+    return workload
+
+
+def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> WorkloadSpec:
     """The same workload with absolute paths; the demo written out below `scratch`.
 
     Resolving twice changes nothing. Loads neither torch nor transformers.

@@ -1,7 +1,6 @@
-"""The declarative description of a workload, as the command line brings it.
+"""How a workload is brought: as names and options, or as live objects in a file.
 
-It holds names, paths and options only, never objects, so that it travels as JSON to every child
-process and into every exported script.
+Both hold plain data only, so that they travel as JSON to every child process.
 """
 
 from __future__ import annotations
@@ -95,7 +94,28 @@ class WorkloadSpec:
         return source.rsplit("/", 1)[-1].removesuffix(".json")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capsule:
+    """A workload of live objects, which a file in the run directory holds by value."""
+
+    name: str
+    """A short name for run directories and reports."""
+    file: str
+    """Name of the file in the run's directory for workloads."""
+    digest: str
+    """Changes whenever model, data or training choices change."""
+    precision: Precision
+    world_size: int = 1
+    """Ranks of the job that was captured."""
+    import_path: tuple[str, ...] = ()
+    """Where the capturing process finds modules that the file only names."""
+
+
+Workload: TypeAlias = WorkloadSpec | Capsule
+"""What is trained, in the form in which it was brought."""
+
+
 @cache
-def spec_adapter() -> TypeAdapter[WorkloadSpec]:
-    """The codec between specs and JSON."""
-    return TypeAdapter(WorkloadSpec)
+def workload_adapter() -> TypeAdapter[Workload]:
+    """The codec between workloads and JSON."""
+    return TypeAdapter(Workload)

@@ -14,7 +14,7 @@ from autotune.configuration import Configuration
 from autotune.errors import AutotuneError
 from autotune.goal import MARGIN_FRACTION, Budget, Goal, usable_bytes
 from autotune.journal import Journal
-from autotune.outcome import MemoryUse, Outcome, OutOfMemory
+from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory, Speed
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.preparation import Prepared, prepare_job
@@ -30,10 +30,12 @@ from tests.benchmarks.harness import Context, say
 from tests.benchmarks.jobs import QUICK_GLOBAL_BATCH_SIZE, Job
 from tests.testing.landscapes import Entry, Landscape
 
-MIN_STEPS = 3
-"""Timed steps of a configuration: few, since all train on the same rows and are compared so."""
-MAX_STEPS = 8
-MAX_SECONDS = 2.5
+NUM_PASSES = 2
+"""Every configuration is timed in each pass: a machine that is faster or slower for some minutes
+must not make one configuration look so."""
+MAX_STEPS = 4
+"""Timed steps of a configuration in a pass; all train on the same rows and are compared so."""
+MAX_SECONDS = 2.0
 ORDER_SEED = 0
 """Configurations are measured in a shuffled order, so that a slow minute hits no form alone."""
 TIME_LIMIT_S = 600.0
@@ -101,9 +103,10 @@ def _measure(
     start_s: float,
 ) -> Grid:
     candidates = list(prepared.space.candidates)
-    random.Random(ORDER_SEED).shuffle(candidates)
+    order = random.Random(ORDER_SEED)
+    order.shuffle(candidates)
     say(f"measures {len(candidates)} configurations of {job.title}")
-    meter = _Meter(session, prepared, num_steps=2 if context.quick else MIN_STEPS)
+    meter = _Meter(session, prepared)
     limit_bytes, usable = None, prepared.usable_bytes
     limit_text = f"The memory limit is what the machine has, {format_bytes(usable)} usable."
     readings: dict[Configuration, MemoryUse] = {}
@@ -117,11 +120,15 @@ def _measure(
             f"be filled, was chosen after the peak of every configuration was read without one, so "
             f"that it rules out {num_above} of {len(candidates)}."
         )
-    entries: dict[Configuration, Entry] = {}
-    for number, configuration in enumerate(candidates, start=1):
-        outcome = meter.outcome(configuration, usable, readings.get(configuration))
-        entries[configuration] = Entry(configuration=configuration, outcome=outcome)
-        say(f"{number}/{len(candidates)}  {configuration}: {outcome.kind}")
+    outcomes: dict[Configuration, Outcome] = {}
+    for number in range(1, (1 if context.quick else NUM_PASSES) + 1):
+        for configuration in candidates:
+            outcomes[configuration] = meter.outcome(
+                configuration, usable, readings.get(configuration), outcomes.get(configuration)
+            )
+        say(f"pass {number} of {len(candidates)} configurations is done")
+        order.shuffle(candidates)
+    entries = {c: Entry(configuration=c, outcome=outcome) for c, outcome in outcomes.items()}
     versions = ", ".join(f"{name} {version}" for name, version in library_versions().items())
     host = prepared.machine.host
     return Grid(
@@ -163,11 +170,10 @@ def choose_limit(needs_bytes: Sequence[int], fraction_out: float) -> int:
 class _Meter:
     """Measures one configuration after another in forks of a warm worker, as trials do."""
 
-    def __init__(self, session: Session, prepared: Prepared, *, num_steps: int) -> None:
+    def __init__(self, session: Session, prepared: Prepared) -> None:
         self._pool = prepared.pool
         self._repair_loss = prepared.plan.repair_loss
         self._log = session.run.trial(0) / "output.log"
-        self._num_steps = num_steps
         self._enough_bytes = prepared.usable_bytes
 
     def memory_without_limit(self, configuration: Configuration) -> MemoryUse:
@@ -183,7 +189,11 @@ class _Meter:
         return reply.memory
 
     def outcome(
-        self, configuration: Configuration, usable: int, memory: MemoryUse | None
+        self,
+        configuration: Configuration,
+        usable: int,
+        memory: MemoryUse | None,
+        earlier: Outcome | None,
     ) -> Outcome:
         """What a trial of the search would have found.
 
@@ -191,7 +201,12 @@ class _Meter:
             configuration: What is measured.
             usable: Bytes that it may occupy.
             memory: Its peak where that was read; above `usable` it is run again, to see it fail.
+            earlier: What an earlier pass found; its steps count as well.
         """
+        if earlier is not None and not isinstance(earlier, Measured):
+            return earlier
+        if earlier is not None:
+            memory = earlier.memory
         if memory is None or memory.total_bytes > usable:
             reply = self._memory(configuration, usable)
             if not isinstance(reply, MemoryMeasured):
@@ -200,8 +215,9 @@ class _Meter:
         timed = self._pool.ask(
             MeasureSpeed(
                 configuration=configuration,
-                min_steps=self._num_steps,
+                min_steps=1,
                 max_steps=MAX_STEPS,
+                num_warmup_steps=1,
                 max_seconds=MAX_SECONDS,
                 with_phases=False,
                 repair_loss=self._repair_loss,
@@ -211,7 +227,8 @@ class _Meter:
         )
         if not isinstance(timed, SpeedMeasured) or timed.speed is None:
             return as_outcome(timed, self._log)
-        return measured(timed, timed.speed, memory, samples_per_s_interval)
+        speed = timed.speed if earlier is None else _joined(earlier.speed, timed.speed)
+        return measured(timed, speed, memory, samples_per_s_interval)
 
     def _memory(self, configuration: Configuration, limit_bytes: int) -> object:
         return self._pool.ask(
@@ -223,3 +240,16 @@ class _Meter:
             log=self._log,
             time_limit_s=TIME_LIMIT_S,
         )
+
+
+def _joined(one: Speed, other: Speed) -> Speed:
+    """The mean of both passes, step by step: the n-th step trains on the same rows in each."""
+    num = min(len(one.step_times_s), len(other.step_times_s))
+    pairs = zip(one.step_times_s, other.step_times_s, strict=False)
+    return Speed(
+        step_times_s=tuple((first_s + second_s) / 2 for first_s, second_s in pairs),
+        step_samples=one.step_samples[:num],
+        step_tokens=one.step_tokens[:num],
+        losses=one.losses[:num],
+        num_warmup_steps=one.num_warmup_steps,
+    )

@@ -96,9 +96,8 @@ def train(request: PlainRun) -> PlainResult:
 def _trainer(workload: object, request: PlainRun, result: PlainResult, output: str) -> Trainer:
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    from autotune.trial.stepper import num_rows
     from autotune.trial.training_arguments import knob_fields, set_checkpointing
-    from autotune.workload.loaded import LoadedWorkload
+    from autotune.workload.loaded import LoadedWorkload, num_rows
 
     assert isinstance(workload, LoadedWorkload)
 

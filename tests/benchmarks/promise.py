@@ -26,7 +26,7 @@ WITHIN = 0.05
 SETTLED_AT = 0.03
 MIN_PAIRS = 4
 MAX_PAIRS = 12
-BLOCK_S = 6.0
+BLOCK_S = 4.0
 """Aimed-at time of the timed steps of one side of a pair."""
 MEMORY_WITHIN = 0.02
 MEMORY_STEPS = 3

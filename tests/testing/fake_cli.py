@@ -11,7 +11,8 @@ from tests.testing import fake_engine
 def main() -> int:
     """Runs one command."""
     from autotune import tuning
-    from autotune.cli import app, watch
+    from autotune.cli import app
+    from autotune.display import watch
 
     tuning.start_engine = fake_engine.start_engine
     watch.GRACE_S = float(os.environ.get("AUTOTUNE_TEST_GRACE_S", watch.GRACE_S))

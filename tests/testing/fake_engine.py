@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from autotune import control, lease
@@ -24,7 +25,9 @@ from tests.testing import runs
 _EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 
-def start_engine(run: RunDirectory) -> subprocess.Popen[bytes]:
+def start_engine(
+    run: RunDirectory, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """What `autotune.tuning.start_engine` does, for this engine."""
     with run.engine_log.open("ab") as log:
         return subprocess.Popen(

@@ -17,6 +17,7 @@ from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration, default_baseline
 from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory, Speed
+from autotune.search.closing import with_trial
 from autotune.search.finished import FinishedTrial, MeasuredTrial
 from autotune.search.history import History
 from autotune.search.order import Next, Over
@@ -116,13 +117,14 @@ def replay(landscape: Landscape, strategy: Strategy, max_trials: int = 1000) -> 
         proposal = strategy(history)
         if isinstance(proposal, Over):
             return Replay(history=history, reason=proposal.reason)
-        history = history.with_trial(
+        history = with_trial(
+            history,
             FinishedTrial(
                 number=number,
                 purpose="baseline" if number == 0 else "search",
                 configuration=proposal.configuration,
                 outcome=landscape.outcome(proposal.configuration),
-            )
+            ),
         )
     return Replay(history=history, reason="the trials are used up")
 

@@ -17,10 +17,11 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options, output, settings, summary
+from autotune.cli import documents, options, settings, summary
 from autotune.cli.commands.probe import device, findings
 from autotune.cli.declare import settings as declared_settings
 from autotune.cli.startup import check_installation
+from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode
 from autotune.units import format_bytes
 from probes import nvml

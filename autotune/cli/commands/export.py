@@ -7,7 +7,8 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options, output, summary
+from autotune.cli import documents, options, summary
+from autotune.display import output
 from autotune.errors import ExitCode
 from autotune.run_directory import find
 

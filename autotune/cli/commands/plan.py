@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from autotune.cli import options, output, summary
-from autotune.cli.display import wording
+from autotune.cli import options, summary
 from autotune.cli.job import build_request
 from autotune.configuration import Checkpointing, Configuration
+from autotune.display import output, wording
 from autotune.errors import ExitCode
 from autotune.events import Document
 from autotune.units import format_bytes

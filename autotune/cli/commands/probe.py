@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from autotune.cli import documents, options, output, summary
+from autotune.cli import documents, options, summary
 from autotune.cli.job import Reader, one_process
+from autotune.display import output
 from autotune.errors import DeviceError, ExitCode
 from autotune.units import format_bytes, format_quantity, format_seconds
 from probes.known import known_machine

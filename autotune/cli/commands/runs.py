@@ -6,8 +6,9 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options, output, summary
+from autotune.cli import documents, options, summary
 from autotune.configuration import Configuration
+from autotune.display import output
 from autotune.errors import ExitCode, JournalError
 from autotune.run_directory import RunDirectory, list_runs
 from autotune.units import format_change

@@ -9,10 +9,11 @@ from pathlib import Path
 import typer
 
 from autotune import lease
-from autotune.cli import documents, options, output, summary
-from autotune.cli.display.base import choose
+from autotune.cli import documents, options, summary
 from autotune.cli.job import Reader
-from autotune.cli.watch import Signals, from_outside
+from autotune.display import DISPLAYS, output
+from autotune.display.base import choose
+from autotune.display.watch import Signals, from_outside
 from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory, find
 from autotune.view import RunView
@@ -23,7 +24,7 @@ _LEASE_INTERVAL_S = 1.0
 def run(context: typer.Context, chosen: options.Show) -> int:
     """Runs the command."""
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
-    display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
+    display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
     view = documents.view_of(directory)
     stopped_by = None
     if chosen.follow and documents.state(directory, view) == "running":

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options, output, summary
-from autotune.cli.display.base import choose
+from autotune.cli import documents, options, summary
 from autotune.cli.job import Reader, build_request
-from autotune.cli.watch import Signals, until_it_ends
+from autotune.display import DISPLAYS, output
+from autotune.display.base import choose
+from autotune.display.watch import Signals, until_it_ends
 from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed, UsageError
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
@@ -28,7 +29,7 @@ _ERRORS = {4: NothingFeasible, 5: Unconfirmed}
 def run(context: typer.Context, chosen: options.Tune) -> int:
     """Runs the command."""
     request = build_request(context, chosen)
-    display = choose(Reader(context).choice("display", chosen.display, options.DISPLAYS))
+    display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
     if request.out is not None:
         check_out(Path(request.out), run=chosen.name, force=request.force)
     # Loaded when the request is known to be sound: an error in it should be told at once.

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options, output
-from autotune.errors import ExitCode
+from autotune.cli import documents, options
+from autotune.display import output
+from autotune.errors import ExitCode, UsageError
 from autotune.export import document
 from autotune.outcome import Interval, Speed
 from autotune.run_directory import RunDirectory, find
@@ -33,6 +34,12 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
     place = _exported_to(directory)
     output.talk(f"Reading the files in {place} back through their consumers …")
     files = write.verify(bundle, place)
+    if not bundle.has_scripts:
+        raise UsageError(
+            f"The run {directory.name!r} tuned live objects, so that no script was exported that "
+            "could be run.",
+            "Use `recommendation.apply(trainer)` in the script or notebook that made them.",
+        )
     name = "trainer.py" if bundle.driver == "trainer" else "accelerator.py"
     output.talk(f"Training {NUM_STEPS} steps with {name} …")
     timing = measure_script(

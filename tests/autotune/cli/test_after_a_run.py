@@ -202,7 +202,7 @@ def test_a_trial_as_json_and_one_that_ends_otherwise(
 
 
 def _plan(request: Request) -> Document:
-    assert request.workload.demo
+    assert request.spec.demo
     candidates = (runs.BASELINE, runs.BEST, runs.TOO_LARGE)
     return {
         "schema": 1,

@@ -110,7 +110,7 @@ def test_every_option_reaches_the_request(build: Build, tmp_path: Path) -> None:
 def test_a_column_tells_the_task(
     build: Build, capsys: pytest.CaptureFixture[str], column: str, task: str
 ) -> None:
-    assert build("--model", "m", "--dataset", "d", column, "x").workload.task == task
+    assert build("--model", "m", "--dataset", "d", column, "x").spec.task == task
     assert capsys.readouterr().err == f"Task {task}, because of {column}.\n"
 
 
@@ -127,9 +127,9 @@ def test_a_local_config_tells_the_task(
     build: Build, tmp_path: Path, architecture: str, task: str
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
-    assert build("--model", str(tmp_path), "--dataset", "d").workload.task == task
+    assert build("--model", str(tmp_path), "--dataset", "d").spec.task == task
     config = str(tmp_path / "config.json")
-    assert build("--model-config", config, "--dataset", "d").workload.task == task
+    assert build("--model-config", config, "--dataset", "d").spec.task == task
 
 
 def test_flags_win_over_variables_and_variables_over_files(
@@ -139,7 +139,7 @@ def test_flags_win_over_variables_and_variables_over_files(
     monkeypatch.setenv("AUTOTUNE_TRIALS", "2")
     monkeypatch.setenv("AUTOTUNE_SEED", "2")
     request = build("--trials", "3")
-    assert request.workload.demo
+    assert request.spec.demo
     assert (request.budget.trials, request.seed, request.budget.seconds) == (3, 2, 60.0)
 
 

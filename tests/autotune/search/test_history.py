@@ -13,6 +13,7 @@ from autotune.configuration import Checkpointing, Configuration
 from autotune.events import TrialFinished
 from autotune.journal import Journal, read
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
+from autotune.search.closing import with_trial, with_trials
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History, finished_trials
 from autotune.view import fold
@@ -35,11 +36,12 @@ def at(size: int, every_n_layers: int | None = None) -> Configuration:
 def history(
     *trials: tuple[Configuration, Outcome], usable_bytes: int | None = None, gradient_bytes: int = 0
 ) -> History:
-    return History(
-        space=SPACE, usable_bytes=usable_bytes, gradient_bytes=gradient_bytes
-    ).with_trials(
-        FinishedTrial(number=n, purpose="search", configuration=c, outcome=o)
-        for n, (c, o) in enumerate(trials)
+    return with_trials(
+        History(space=SPACE, usable_bytes=usable_bytes, gradient_bytes=gradient_bytes),
+        (
+            FinishedTrial(number=n, purpose="search", configuration=c, outcome=o)
+            for n, (c, o) in enumerate(trials)
+        ),
     )
 
 
@@ -219,13 +221,14 @@ def test_what_took_too_long_or_was_stopped_closes_nothing_and_is_not_repeated(
 
 def test_confirmation_can_strike_a_configuration_out_but_not_change_its_rank() -> None:
     known = history((at(8), fits(step_s=1.0)), (at(4), fits(step_s=2.0)))
-    confirmed = known.with_trial(
-        FinishedTrial(number=2, purpose="confirm", configuration=at(4), outcome=fits(step_s=0.1))
+    confirmed = with_trial(
+        known,
+        FinishedTrial(number=2, purpose="confirm", configuration=at(4), outcome=fits(step_s=0.1)),
     )
     assert [t.measured.samples_per_s for t in confirmed.measured] == [24.0, 12.0]
     assert confirmed.num_search_trials == 2
-    struck = confirmed.with_trial(
-        FinishedTrial(number=3, purpose="memory", configuration=at(8), outcome=FULL)
+    struck = with_trial(
+        confirmed, FinishedTrial(number=3, purpose="memory", configuration=at(8), outcome=FULL)
     )
     assert [t.configuration for t in struck.measured] == [at(4)]
     assert not struck.is_open(at(12)), "memory is memory, whoever looks"
@@ -284,10 +287,11 @@ def test_regions_hold_only_open_candidates_once_and_never_open_again(
     known = history(usable_bytes=500 * MIB)
     left = set(known.open_candidates)
     for number, (configuration, outcome) in enumerate(trials):
-        known = known.with_trial(
+        known = with_trial(
+            known,
             FinishedTrial(
                 number=number, purpose="search", configuration=configuration, outcome=outcome
-            )
+            ),
         )
         now_open = set(known.open_candidates)
         assert now_open <= left, "what was closed or tried stays so"
@@ -317,7 +321,7 @@ def test_a_history_from_the_journal_is_the_history_that_was_lived(
                 )
             )
     view = fold(read(directory / "journal.jsonl"))
-    told = history(usable_bytes=500 * MIB).with_trials(finished_trials(view))
+    told = with_trials(history(usable_bytes=500 * MIB), finished_trials(view))
     assert told == lived
     forgetful = finished_trials(view, forget_stopped=True)
     assert [t for t in lived.trials if not isinstance(t.outcome, Stopped)] == list(forgetful)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from autotune.configuration import Configuration
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
+from autotune.search.closing import with_trial, with_trials
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.order import Next, Over, next_candidate
@@ -152,11 +153,14 @@ def test_the_same_history_gives_the_same_candidate() -> None:
     # A run that was killed goes on as if it had not been.
     trials = first.history.trials
     for num in range(len(trials)):
-        resumed = History(
-            space=landscape.space,
-            usable_bytes=landscape.usable_bytes,
-            gradient_bytes=landscape.gradient_bytes,
-        ).with_trials(trials[:num])
+        resumed = with_trials(
+            History(
+                space=landscape.space,
+                usable_bytes=landscape.usable_bytes,
+                gradient_bytes=landscape.gradient_bytes,
+            ),
+            trials[:num],
+        )
         step = next_candidate(resumed)
         assert isinstance(step, Next)
         assert step.configuration == trials[num].configuration
@@ -167,9 +171,12 @@ SPACE = make_space(24)
 
 def after(*trials: tuple[Configuration, Outcome]) -> Next | Over:
     return next_candidate(
-        History(space=SPACE).with_trials(
-            FinishedTrial(number=n, purpose="search", configuration=c, outcome=o)
-            for n, (c, o) in enumerate(trials)
+        with_trials(
+            History(space=SPACE),
+            (
+                FinishedTrial(number=n, purpose="search", configuration=c, outcome=o)
+                for n, (c, o) in enumerate(trials)
+            ),
         )
     )
 
@@ -255,10 +262,11 @@ def test_a_lone_candidate_is_tried_once() -> None:
     history = History(space=plan(baseline=space.baseline, num_rows=10))
     step = next_candidate(history)
     assert isinstance(step, Next)
-    history = history.with_trial(
+    history = with_trial(
+        history,
         FinishedTrial(
             number=0, purpose="baseline", configuration=step.configuration, outcome=fits()
-        )
+        ),
     )
     assert next_candidate(history) == Over(reason="every candidate was tried or ruled out")
 
@@ -301,12 +309,13 @@ def test_it_always_ends_and_never_proposes_what_is_known(
             return
         assert step.why
         assert step.configuration in history.open_candidates
-        history = history.with_trial(
+        history = with_trial(
+            history,
             FinishedTrial(
                 number=number,
                 purpose="search",
                 configuration=step.configuration,
                 outcome=data.draw(OUTCOMES),
-            )
+            ),
         )
     pytest.fail("the search does not end")

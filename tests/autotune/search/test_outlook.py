@@ -6,6 +6,7 @@ import pytest
 
 from autotune.configuration import Configuration
 from autotune.outcome import Outcome, OutOfMemory
+from autotune.search.closing import with_trials
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.outlook import Outlook, likely_candidates
@@ -23,13 +24,16 @@ def at(size: int, every_n_layers: int | None = None) -> Configuration:
 
 
 def known(*trials: tuple[Configuration, Outcome], usable_mib: int | None = None) -> History:
-    return History(
-        space=SPACE,
-        usable_bytes=None if usable_mib is None else usable_mib * MIB,
-        gradient_bytes=40 * MIB,
-    ).with_trials(
-        FinishedTrial(number=n, purpose="search", configuration=c, outcome=o)
-        for n, (c, o) in enumerate(trials)
+    return with_trials(
+        History(
+            space=SPACE,
+            usable_bytes=None if usable_mib is None else usable_mib * MIB,
+            gradient_bytes=40 * MIB,
+        ),
+        (
+            FinishedTrial(number=n, purpose="search", configuration=c, outcome=o)
+            for n, (c, o) in enumerate(trials)
+        ),
     )
 
 

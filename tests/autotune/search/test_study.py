@@ -18,6 +18,7 @@ from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuratio
 from autotune.errors import UsageError
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
 from autotune.request import SamplerName
+from autotune.search.closing import with_trial
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.storage import StudyIdentity
@@ -100,7 +101,7 @@ def tell(study: Study, history: History, outcome: Outcome) -> History:
         number=len(history.trials), purpose="search", configuration=configuration, outcome=outcome
     )
     study.tell(trial)
-    return history.with_trial(trial)
+    return with_trial(history, trial)
 
 
 def stored(study: Study) -> list[optuna.trial.FrozenTrial]:
@@ -288,7 +289,7 @@ def test_a_trial_that_a_killed_engine_left_running_is_failed_and_the_run_goes_on
         configuration=LANDSCAPE.space.candidates[0],
         outcome=LANDSCAPE.outcome(LANDSCAPE.space.candidates[0]),
     )
-    history = empty().with_trial(first)
+    history = with_trial(empty(), first)
     with opened(path, history) as study:
         assert [t.state.name for t in stored(study)] == ["COMPLETE", "FAIL"]
         assert study.ask(history, LANDSCAPE.space.candidates[1]) == LANDSCAPE.space.candidates[1]
@@ -298,13 +299,14 @@ def test_a_trial_that_a_killed_engine_left_running_is_failed_and_the_run_goes_on
 def test_an_outcome_that_only_the_journal_has_is_added(tmp_path: Path) -> None:
     history = empty()
     for number, candidate in enumerate(LANDSCAPE.space.candidates[:3]):
-        history = history.with_trial(
+        history = with_trial(
+            history,
             FinishedTrial(
                 number=number,
                 purpose="search",
                 configuration=candidate,
                 outcome=LANDSCAPE.outcome(candidate),
-            )
+            ),
         )
     for _ in range(2):
         with opened(tmp_path / "study.db", history) as study:

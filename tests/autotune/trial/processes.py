@@ -14,7 +14,7 @@ import pytest
 
 from autotune.trial.client import Worker
 from autotune.trial.worker import WorkerOptions
-from autotune.workload.spec import WorkloadSpec, spec_adapter
+from autotune.workload.spec import WorkloadSpec, workload_adapter
 
 LOAD_LIMIT_S = 240.0
 _PYTHON = sys.executable
@@ -32,7 +32,7 @@ def options(
     scratch = place / "scratch"
     scratch.mkdir(exist_ok=True)
     return WorkerOptions(
-        spec=spec_adapter().dump_python(spec, mode="json"),
+        spec=workload_adapter().dump_python(spec, mode="json"),
         scratch=str(scratch),
         working_directory=str(place),
         driver="trainer",

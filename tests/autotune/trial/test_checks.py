@@ -13,7 +13,7 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from autotune.outcome import OutOfMemory
-from autotune.search.preparation import judge_parity
+from autotune.search.parity import judge_parity
 from autotune.trial.checks import check_parity, split, try_checkpointing, without_dropout
 from autotune.trial.failure import outcome_of
 from autotune.trial.protocol import CheckpointingTried, ParityFound

@@ -14,9 +14,9 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.trial.meter import train_window
-from autotune.trial.stepper import Driver, Stepper, decay_groups, make_stepper, num_rows
+from autotune.trial.stepper import Driver, Stepper, decay_groups, make_stepper
 from autotune.trial.training_arguments import knob_fields
-from autotune.workload.loaded import LoadedWorkload
+from autotune.workload.loaded import LoadedWorkload, num_rows
 from tests.autotune.export import jobs
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import workloads

@@ -20,6 +20,7 @@ from autotune.configuration import Configuration
 from autotune.outcome import Failed, OutOfMemory
 from autotune.trial import device as device_module
 from autotune.trial.channel import Channel
+from autotune.trial.process import redirected_output
 from autotune.trial.protocol import (
     CannotLoad,
     CheckParity,
@@ -38,7 +39,7 @@ from autotune.trial.protocol import (
     SpeedMeasured,
     envelope_adapter,
 )
-from autotune.trial.worker import Worker, redirected_output
+from autotune.trial.worker import Worker
 from autotune.workload.spec import Columns, WorkloadSpec
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import processes, workloads

@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 
 from autotune.workload.load import load
-from autotune.workload.resolve import resolve
+from autotune.workload.resolve import resolve_spec
 from autotune.workload.spec import WorkloadSpec
 
 DEMO = WorkloadSpec(task="causal-lm", demo=True)
 
 
 def test_the_demo_is_written_out_as_an_ordinary_job(tmp_path: Path) -> None:
-    spec = resolve(DEMO, tmp_path, Path.cwd())
+    spec = resolve_spec(DEMO, tmp_path, Path.cwd())
     assert (spec.demo, spec.task, spec.name) == (True, "causal-lm", "demo")
     assert spec.model is None
     assert spec.model_config == spec.tokenizer == str(tmp_path / "demo-model")

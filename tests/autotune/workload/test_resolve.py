@@ -12,7 +12,7 @@ import pytest
 
 from autotune.errors import WorkloadError
 from autotune.workload import hub
-from autotune.workload.resolve import resolve
+from autotune.workload.resolve import resolve_spec
 from autotune.workload.spec import Columns, WorkloadSpec
 from tests.autotune.workload.conftest import write_csv, write_jsonl
 from tests.testing import tiny_models
@@ -24,10 +24,10 @@ def test_relative_paths_become_absolute(tmp_path: Path) -> None:
     spec = WorkloadSpec(
         task="causal-lm", model_config="models/tiny", tokenizer="./models/tiny", dataset="d.txt"
     )
-    resolved = resolve(spec, tmp_path / "scratch", tmp_path)
+    resolved = resolve_spec(spec, tmp_path / "scratch", tmp_path)
     assert resolved.model_config == resolved.tokenizer == str(tmp_path / "models" / "tiny")
     assert resolved.dataset == str(tmp_path / "d.txt")
-    assert resolve(resolved, tmp_path / "scratch", Path("/")) == resolved
+    assert resolve_spec(resolved, tmp_path / "scratch", Path("/")) == resolved
     assert not (tmp_path / "scratch").exists()
 
 
@@ -51,7 +51,7 @@ def test_a_wrong_column_is_found_before_anything_is_loaded(kind: str, tmp_path: 
         columns=Columns(text="bdy"),
     )
     with pytest.raises(WorkloadError) as caught:
-        resolve(spec, tmp_path / "scratch", tmp_path)
+        resolve_spec(spec, tmp_path / "scratch", tmp_path)
     assert caught.value.cause == "The dataset has no column 'bdy' (--text-column)."
     assert caught.value.remedy == "Did you mean 'body'? The dataset has: body, stars."
 
@@ -62,11 +62,11 @@ def test_resolving_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:
     program = f"""
 import sys
 from pathlib import Path
-from autotune.workload.resolve import resolve
+from autotune.workload.resolve import resolve_spec
 from autotune.workload.spec import WorkloadSpec
 here = Path({str(tmp_path)!r})
-resolve(WorkloadSpec(task="causal-lm", model_config="tiny", dataset="d.csv"), here / "s", here)
-resolve(WorkloadSpec(task="causal-lm", demo=True), here / "s", here)
+resolve_spec(WorkloadSpec(task="causal-lm", model_config="tiny", dataset="d.csv"), here / "s", here)
+resolve_spec(WorkloadSpec(task="causal-lm", demo=True), here / "s", here)
 print([name for name in ("torch", "transformers", "datasets", "accelerate") if name in sys.modules])
 """
     done = subprocess.run(
@@ -104,7 +104,7 @@ def test_names_of_the_hub_stay_as_they_are(tmp_path: Path, monkeypatch: pytest.M
     for folder in ("models--org--model", "datasets--imdb"):
         (tmp_path / "cache" / folder).mkdir(parents=True)
     spec = WorkloadSpec(task="causal-lm", model="org/model", dataset="imdb")
-    resolved = resolve(spec, tmp_path / "scratch", tmp_path)
+    resolved = resolve_spec(spec, tmp_path / "scratch", tmp_path)
     assert (resolved.model, resolved.dataset) == ("org/model", "imdb")
 
 
@@ -112,4 +112,4 @@ def test_a_path_that_is_no_hub_name_is_a_missing_file(tmp_path: Path) -> None:
     for dataset in ("a/b/c", "rows.csv", "~/rows", "odd name"):
         spec = WorkloadSpec(task="causal-lm", demo=False, model_config=".", dataset=dataset)
         with pytest.raises(WorkloadError, match="does not exist"):
-            resolve(spec, tmp_path / "scratch", tmp_path)
+            resolve_spec(spec, tmp_path / "scratch", tmp_path)

@@ -15,8 +15,8 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from autotune import control, journal
-from autotune.cli.display import wording
-from autotune.cli.display.base import Display
+from autotune.display import wording
+from autotune.display.base import Display
 from autotune.events import TrialProgressed
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView, fold

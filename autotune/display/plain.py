@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
-from autotune.cli import output
-from autotune.cli.display import wording
+from autotune.display import output, wording
 from autotune.events import Record, TrialProgressed
 from autotune.units import format_clock
 from autotune.view import RunView
@@ -17,7 +17,8 @@ PROGRESS_INTERVAL_S = 5.0
 class PlainDisplay:
     """Writes lines without escapes, carriage returns or wrapping."""
 
-    def __init__(self) -> None:
+    def __init__(self, write: Callable[[str], None] = output.talk) -> None:
+        self._write = write
         self._last_progress_s = time.monotonic()
 
     def open(self) -> None:
@@ -31,14 +32,14 @@ class PlainDisplay:
                 return
             self._last_progress_s = now_s
         for line in wording.lines(record.event, view):
-            output.talk(f"{format_clock(record.t_s)} {line}")
+            self._write(f"{format_clock(record.t_s)} {line}")
 
     def tick(self, view: RunView) -> None:
         """A line is written when something happens, and only then."""
 
     def say(self, text: str) -> None:
         """Writes a line."""
-        output.talk(text)
+        self._write(text)
 
     def close(self) -> None:
         """Nothing to give back."""

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from autotune.cli.display import rich, wording
-from autotune.cli.display.base import choose
-from autotune.cli.display.none import NoDisplay
-from autotune.cli.display.plain import PlainDisplay
-from autotune.cli.display.rich import REPAINT_INTERVAL_S, RichDisplay
-from autotune.cli.options import DisplayName
+from autotune.display import DisplayName, rich, wording
+from autotune.display.base import choose
+from autotune.display.none import NoDisplay
+from autotune.display.plain import PlainDisplay
+from autotune.display.rich import REPAINT_INTERVAL_S, RichDisplay
 from autotune.events import (
     Event,
     HoldChanged,
@@ -106,7 +105,7 @@ def test_plain_writes_progress_every_five_seconds_at_most(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
-    monkeypatch.setattr("autotune.cli.display.plain.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("autotune.display.plain.time.monotonic", lambda: now_s)
     display = PlainDisplay()
     view = fold(runs.records([*runs.opening("one"), _start(0)]))
     for step in range(100):

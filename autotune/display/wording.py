@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
-from autotune.cli.output import one_line
+from autotune.display.output import one_line
 from autotune.events import (
     BestChanged,
     Confirmed,
@@ -108,6 +108,8 @@ def lines(event: Event, view: RunView) -> list[str]:
         case WorkloadLoaded():
             return [f"✓ {workload(event.facts)}, loaded in {format_seconds(event.load_s)}"]
         case ParityChecked():
+            if event.holds is None:
+                return []
             if event.holds:
                 return ["✓ accumulation keeps loss and gradients the same"]
             return [f"▲ {one_line(event.detail)}"]

@@ -6,8 +6,7 @@ import os
 import sys
 from typing import Protocol
 
-from autotune.cli import output
-from autotune.cli.options import DisplayName
+from autotune.display import DisplayName, output
 from autotune.events import Record
 from autotune.view import RunView
 
@@ -44,13 +43,13 @@ def choose(wanted: DisplayName) -> Display:
     if wanted == "rich" or (wanted == "auto" and not os.environ.get("CI")):
         wanted = "rich" if can_repaint else "plain"
     if wanted == "rich":
-        from autotune.cli.display.rich import RichDisplay
+        from autotune.display.rich import RichDisplay
 
         return RichDisplay()
     if wanted in ("plain", "auto"):
-        from autotune.cli.display.plain import PlainDisplay
+        from autotune.display.plain import PlainDisplay
 
         return PlainDisplay()
-    from autotune.cli.display.none import NoDisplay
+    from autotune.display.none import NoDisplay
 
     return NoDisplay()

@@ -69,6 +69,14 @@ def document(view: RunView, history: History, request: Request) -> Document:
             ],
         },
         "trials": trials_json(view),
+        "workload": {
+            "name": facts.name,
+            "task": facts.task,
+            "model_class": facts.model_class,
+            "precision": facts.precision,
+            "loss_repair": view.parity is not None and view.parity.repaired,
+        },
+        "environment": dict(view.workload.environment) if view.workload else {},
         "machine": view.machine.machine if view.machine else {},
         "cost": cost_json(view),
     }
@@ -273,6 +281,11 @@ def _not_covered(
         )
     if facts.has_batch_norm:
         yield "The model has batch normalisation, whose statistics depend on the micro-batch size."
+    if configuration.world_size > 1:
+        yield (
+            f"Trials ran on one rank: the exchange of gradients between {configuration.world_size} "
+            "ranks was not measured, and speeds are those of one rank."
+        )
     if facts.batch_dependent_loss is not None:
         yield f"The loss depends on its batch: {facts.batch_dependent_loss}."
     yield "Only speed and memory were measured: no claim is made about the final quality."

@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.display import wording
-from autotune.cli.output import one_line
+from autotune.display import wording
+from autotune.display.output import one_line
 from autotune.events import Record, TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate, format_seconds
 from autotune.view import RunView, TrialView
@@ -46,10 +46,19 @@ class RichDisplay:
     """Draws the run in place and leaves nothing behind."""
 
     def __init__(
-        self, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        in_notebook: bool = False,
     ) -> None:
         self._console = console or Console(
-            stderr=True, markup=False, highlight=False, emoji=False, soft_wrap=False
+            stderr=not in_notebook,
+            force_jupyter=in_notebook,
+            markup=False,
+            highlight=False,
+            emoji=False,
+            soft_wrap=False,
         )
         self._clock = clock
         self._live: Live | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli import output
+from autotune.display import output
 from autotune.errors import AutotuneError, UsageError
 
 

@@ -1,0 +1,1 @@
+"""The library call before training, and the recommendation that it returns."""

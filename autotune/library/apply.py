@@ -1,0 +1,154 @@
+"""Puts a configuration in force on a live Trainer, which has fixed some of it when it was made."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from autotune.configuration import Configuration
+from autotune.errors import UsageError
+from autotune.library.steps import differences, rescale
+from autotune.trial.training_arguments import knob_fields, set_checkpointing
+from autotune.workload.live.arguments import configuration_of
+from autotune.workload.live.job import is_checkpointing
+
+if TYPE_CHECKING:
+    from transformers import Trainer, TrainingArguments
+
+
+def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) -> None:
+    """Makes the next `train()` run under a configuration.
+
+    Args:
+        trainer: Changed in place; it must not train right now.
+        configuration: What is to hold.
+        repair_loss: Whether loss parity needs `model_accepts_loss_kwargs = False`.
+
+    Raises:
+        UsageError: The Trainer trains right now, has another number of ranks, or its model has no
+            switch for checkpointing.
+    """
+    arguments = trainer.args
+    if getattr(trainer, "is_in_train", False):
+        raise UsageError(
+            "The Trainer is in the middle of train().", "Apply the recommendation before train()."
+        )
+    if arguments.world_size != configuration.world_size:
+        raise UsageError(
+            f"The recommendation is for {configuration.world_size} rank(s), and this Trainer has "
+            f"{arguments.world_size}.",
+            "Start as many processes as were tuned, or tune again with these.",
+        )
+    before = configuration_of(
+        arguments,
+        is_checkpointing=is_checkpointing(trainer.model),
+        world_size=arguments.world_size,
+    )
+    try:
+        set_checkpointing(trainer.model, configuration.checkpointing)
+    except (AttributeError, ValueError) as error:
+        raise UsageError(
+            f"{type(trainer.model).__name__} cannot be told to use {configuration.checkpointing}: "
+            f"{error}",
+            "Take an alternative without checkpointing.",
+        ) from error
+    changes = [
+        *set_knobs(arguments, configuration),
+        *rescale(arguments, before.global_batch_size, configuration.global_batch_size),
+        *differences(trainer, before, configuration),
+    ]
+    trainer._train_batch_size = arguments.train_batch_size
+    # It was made with the accumulation steps, and the plugins, of the arguments as they were.
+    trainer.create_accelerator_and_postprocess()
+    _drop_second_count(arguments)
+    if repair_loss:
+        trainer.model_accepts_loss_kwargs = False
+    _tell(changes, stacklevel=4)
+
+
+def set_knobs(arguments: TrainingArguments, configuration: Configuration) -> list[str]:
+    """Sets the fields of the knobs; returns what else had to change, in sentences."""
+    changes = []
+    values = knob_fields(configuration)
+    options = next((value for name, value in values.items() if name.endswith("_kwargs")), None)
+    known = {field.name for field in fields(arguments)}
+    for name in {"activation_checkpointing", "gradient_checkpointing"} & known:
+        # Where both names exist, the old one mirrors the new one.
+        values |= {name: configuration.checkpointing.is_on, f"{name}_kwargs": options}
+    for name, value in values.items():
+        setattr(arguments, name, value)
+    if arguments.auto_find_batch_size:
+        arguments.auto_find_batch_size = False
+        changes.append(
+            "auto_find_batch_size is switched off: it would halve the batch, and with it the "
+            "global batch size, on its own"
+        )
+    _drop_second_count(arguments)
+    return changes
+
+
+def _tell(changes: Sequence[str], stacklevel: int) -> None:
+    """Warns of what had to change beside the knobs, all at once."""
+    if changes:
+        warnings.warn(f"autotune: {'; '.join(changes)}.", stacklevel=stacklevel)
+
+
+def _drop_second_count(arguments: TrainingArguments) -> None:
+    """Takes out the count that a Trainer leaves in the plugin's options, and later refuses."""
+    accumulation = getattr(arguments.accelerator_config, "gradient_accumulation_kwargs", None)
+    if isinstance(accumulation, dict):
+        accumulation.pop("num_steps", None)
+
+
+def remade(
+    arguments: TrainingArguments | None,
+    configuration: Configuration,
+    *,
+    precision: str,
+    changes: Mapping[str, object],
+) -> TrainingArguments:
+    """New arguments with a configuration in force.
+
+    Args:
+        arguments: What to start from, left as it is; None starts from the defaults.
+        configuration: What is to hold.
+        precision: Of the job, where there are no arguments to start from.
+        changes: Further fields.
+
+    Raises:
+        UsageError: There is no such field.
+    """
+    from transformers import TrainingArguments
+
+    kind = TrainingArguments if arguments is None else type(arguments)
+    known = {field.name for field in fields(kind)}
+    unknown = sorted(set(changes) - known)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, n=1)
+        raise UsageError(
+            f"{kind.__name__} has no field {unknown[0]!r}.",
+            f"Did you mean {near[0]!r}?" if near else "Leave it out.",
+        )
+    if arguments is None:
+        values: dict[str, object] = {"output_dir": "trainer_output", **knob_fields(configuration)}
+        if precision != "fp32":
+            values[precision] = True
+            if not torch.accelerator.is_available():
+                values["use_cpu"] = True
+        return kind(**{**values, **changes})
+    made = replace(
+        arguments, accelerator_config=copy.deepcopy(arguments.accelerator_config), **changes
+    )
+    before = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
+    told = [
+        *set_knobs(made, configuration),
+        *rescale(made, before * arguments.world_size, configuration.global_batch_size),
+    ]
+    _tell(told, stacklevel=5)
+    return made

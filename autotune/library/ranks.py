@@ -1,0 +1,150 @@
+"""One rank asks the engine, and every rank of the job gets its answer.
+
+The ranks' own process group carries one short message before the trials begin. While they run, the
+others wait at a store of ours, so that no collective of the job is left hanging until it times out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from autotune.errors import ERRORS_BY_NAME, AutotuneError, UsageError
+from autotune.events import Document
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+WAIT_S = 2.0
+"""How long one look at the store takes at most, so that Ctrl-C is heard in between."""
+CONNECT_S = 60.0
+FAREWELL_S = 30.0
+"""How long the first rank keeps the store open for the others after its answer."""
+
+LAUNCH_VARIABLES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "ROLE_NAME",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+_LAUNCH_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC", "PET_", "SLURM_", "OMPI_", "PMI_")
+
+
+def num_ranks() -> int:
+    """How many ranks this job has, by its process group.
+
+    Raises:
+        UsageError: It was started with several ranks that are not connected yet.
+    """
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    started = os.environ.get("WORLD_SIZE", "1")
+    if started.isdigit() and int(started) > 1:
+        raise UsageError(
+            f"This process is one of {started} ranks that are not connected yet.",
+            "Make the TrainingArguments, or the Trainer, before tune(): that connects them.",
+        )
+    return 1
+
+
+def without_launch(environment: dict[str, str]) -> dict[str, str]:
+    """The variables without those that make a process a rank of this job."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if name not in LAUNCH_VARIABLES and not name.startswith(_LAUNCH_PREFIXES)
+    }
+
+
+def on_first_rank(ask: Callable[[], Document], *, time_limit_s: float) -> Document:
+    """Runs `ask` on rank 0 and returns its answer on every rank.
+
+    Raises:
+        AutotuneError: What `ask` raised, on every rank; or rank 0 is gone, or took too long.
+    """
+    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    rank, num = dist.get_rank(), dist.get_world_size()
+    store: TCPStore | None = None
+    place: list[object] = [None]
+    if rank == 0:
+        host = socket.gethostname()
+        store = TCPStore("0.0.0.0", 0, num, is_master=True, wait_for_workers=False)
+        place = [(host, store.port)]
+    dist.broadcast_object_list(place, src=0)
+    if store is not None:
+        return _answer(store, ask, num - 1)
+    assert isinstance(place[0], tuple)
+    return _await(*place[0], time_limit_s=time_limit_s)
+
+
+def _answer(store: TCPStore, ask: Callable[[], Document], num_others: int) -> Document:
+    message: Document = {"interrupted": True}
+    try:
+        answer = ask()
+        message = {"answer": answer}
+    except AutotuneError as error:
+        message = {"error": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
+        raise
+    finally:
+        store.set("answer", json.dumps(message))
+        deadline_s = time.monotonic() + FAREWELL_S
+        while store.add("taken", 0) < num_others and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+    return answer
+
+
+def _await(host: str, port: int, *, time_limit_s: float) -> Document:
+    import torch.distributed as dist
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    # Rank 0's own name may not resolve on its own machine.
+    host = "127.0.0.1" if host == socket.gethostname() else host
+    deadline_s = time.monotonic() + time_limit_s
+    try:
+        store = TCPStore(host, port, timeout=timedelta(seconds=CONNECT_S))
+        while True:
+            try:
+                store.wait(["answer"], timedelta(seconds=WAIT_S))
+                break
+            except dist.DistStoreError as error:
+                if not _is_timeout(error):
+                    raise
+                if time.monotonic() > deadline_s:
+                    raise AutotuneError(
+                        f"Rank 0 gave no answer within {time_limit_s:.0f} s.",
+                        "Look at its output; a smaller Budget ends sooner.",
+                    ) from None
+        message = json.loads(store.get("answer"))
+        store.add("taken", 1)
+    except (dist.DistError, RuntimeError) as error:
+        raise AutotuneError(
+            f"Rank 0, which was tuning for all ranks, is gone ({type(error).__name__}).",
+            "Look at its output, and start the job again.",
+        ) from error
+    if "answer" in message:
+        found: Document = message["answer"]
+        return found
+    if message.get("interrupted"):
+        raise KeyboardInterrupt
+    kind = ERRORS_BY_NAME.get(str(message["error"]), AutotuneError)
+    raise kind(str(message["cause"]), message["remedy"])
+
+
+def _is_timeout(error: Exception) -> bool:
+    return "timeout" in str(error).lower() or "timed out" in str(error).lower()

@@ -1,0 +1,190 @@
+"""A Trainer taken apart into what a child process needs to make it again."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias
+
+from autotune.configuration import Configuration
+from autotune.errors import UsageError, WorkloadError
+from autotune.workload.live.arguments import configuration_of, kept_arguments, precision_of
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+MakeTrainer: TypeAlias = "Callable[[], Trainer]"
+
+_OPTIONS = ("compute_loss_func", "optimizer_cls_and_kwargs")
+"""Arguments of a Trainer that change its training step."""
+_SET_BY_BASE = ("label_names", "can_return_loss", "model_accepts_loss_kwargs", "label_smoother")
+"""Attributes that every Trainer has and that a subclass, or its user, may have set anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is trained and how, without anything that only watches, evaluates or writes."""
+
+    model: torch.nn.Module
+    arguments_class: type[TrainingArguments]
+    arguments: Mapping[str, object]
+    precision: str
+    configuration: Configuration
+    """The one that the job came with."""
+    train_dataset: object
+    data_collator: object | None = None
+    """None lets the Trainer choose."""
+    processing_class: object | None = None
+    optimizers: tuple[object | None, object | None] = (None, None)
+    """Optimizer and learning-rate schedule, where the user made them."""
+    trainer_class: type[Trainer] | None = None
+    trainer_options: Mapping[str, object] = field(default_factory=dict)
+    """Further arguments of the Trainer."""
+    trainer_attributes: Mapping[str, object] = field(default_factory=dict)
+    """What a subclass, or its user, keeps on the Trainer."""
+
+
+def job_of_trainer(trainer: Trainer) -> Job:
+    """Takes a Trainer apart; it stays as it is.
+
+    Raises:
+        UsageError: A kind of training that cannot be tuned, or a Trainer that trains right now.
+        WorkloadError: It has no training data.
+    """
+    if getattr(trainer, "is_in_train", False):
+        raise UsageError(
+            "The Trainer is in the middle of train().",
+            "Call tune() before train(), not from a callback.",
+        )
+    if getattr(trainer, "is_deepspeed_enabled", False):
+        raise _sharded("DeepSpeed")
+    if getattr(trainer, "is_fsdp_enabled", False):
+        raise _sharded("FSDP")
+    optimizer, schedule = trainer.optimizer, trainer.lr_scheduler
+    if type(optimizer).__module__.startswith("accelerate."):
+        # An earlier train() made and wrapped it; the next one makes its own.
+        optimizer, schedule = None, None
+    parameters = inspect.signature(base_trainer().__init__).parameters
+    return job_of_parts(
+        model=trainer.model,
+        arguments=trainer.args,
+        train_dataset=trainer.train_dataset,
+        data_collator=trainer.data_collator,
+        processing_class=getattr(trainer, "processing_class", None),
+        optimizers=(optimizer, schedule),
+        trainer_class=type(trainer),
+        trainer_options={
+            name: value
+            for name in _OPTIONS
+            if name in parameters and (value := getattr(trainer, name, None)) is not None
+        },
+        trainer_attributes={
+            name: value
+            for name, value in vars(trainer).items()
+            if name in _SET_BY_BASE or name not in _names_of_base()
+        },
+    )
+
+
+def job_of_parts(
+    *,
+    model: torch.nn.Module | None,
+    arguments: TrainingArguments | None,
+    train_dataset: object,
+    data_collator: object | None = None,
+    processing_class: object | None = None,
+    optimizers: tuple[object | None, object | None] = (None, None),
+    trainer_class: type[Trainer] | None = None,
+    trainer_options: Mapping[str, object] | None = None,
+    trainer_attributes: Mapping[str, object] | None = None,
+) -> Job:
+    """A job of the arguments that a Trainer would be made with.
+
+    Raises:
+        UsageError: A part is missing or of the wrong kind, or the training cannot be tuned.
+        WorkloadError: There is no training data.
+    """
+    import torch
+    from transformers import TrainingArguments
+
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(
+            f"The model is a {type(model).__name__}, not a torch.nn.Module.",
+            "Give tune() the model itself, or a function that makes a Trainer.",
+        )
+    if not isinstance(arguments, TrainingArguments):
+        raise UsageError(
+            f"args is a {type(arguments).__name__}, not TrainingArguments.",
+            "Give tune() the TrainingArguments that you would train with.",
+        )
+    if train_dataset is None:
+        raise WorkloadError("There is no training data.", "Give a train_dataset.")
+    if arguments.deepspeed:
+        raise _sharded("DeepSpeed")
+    if arguments.fsdp:
+        raise _sharded("FSDP")
+    num_devices = arguments.n_gpu
+    if num_devices > 1:
+        raise UsageError(
+            f"This process would train on {num_devices} devices at once (DataParallel), which "
+            "cannot be tuned.",
+            "Start one process a device with torchrun, or show it one device only "
+            "(CUDA_VISIBLE_DEVICES=0).",
+        )
+    return Job(
+        model=model,
+        arguments_class=type(arguments),
+        arguments=kept_arguments(arguments),
+        precision=precision_of(arguments),
+        configuration=configuration_of(
+            arguments, is_checkpointing=is_checkpointing(model), world_size=arguments.world_size
+        ),
+        train_dataset=train_dataset,
+        data_collator=data_collator,
+        processing_class=processing_class,
+        optimizers=optimizers,
+        trainer_class=trainer_class,
+        trainer_options=trainer_options or {},
+        trainer_attributes=trainer_attributes or {},
+    )
+
+
+def is_checkpointing(model: torch.nn.Module) -> bool:
+    """Whether any layer was told to checkpoint."""
+    return any(
+        getattr(module, "gradient_checkpointing", False) is True for module in model.modules()
+    )
+
+
+def _sharded(what: str) -> UsageError:
+    return UsageError(
+        f"The job is trained under {what}, whose sharding cannot be tuned yet.",
+        "Tune it without, or choose micro-batch size and accumulation by hand.",
+    )
+
+
+def base_trainer() -> type[Trainer]:
+    """The class that every Trainer descends from."""
+    from transformers import Trainer
+
+    found: type[Trainer] = Trainer
+    return found
+
+
+@cache
+def _names_of_base() -> frozenset[str]:
+    """Names of all attributes that the base class sets on itself, in whatever method."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(base_trainer())))
+    return frozenset(
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    )

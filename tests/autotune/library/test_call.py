@@ -1,0 +1,337 @@
+"""tune() on live jobs, from end to end, in real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import Trainer
+
+import autotune
+from autotune.errors import NothingFeasible, UsageError
+from autotune.library import stored
+from tests.testing import live
+from tests.testing.untouched import Snapshot
+
+SHORT = autotune.Budget(trials=2, seconds=240.0)
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test has a directory of its own to run in, and children find the tests' modules."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, autotune.Recommendation]:
+    """A finished run of a plain Trainer."""
+    directory = tmp_path_factory.mktemp("tuned")
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = str(ROOT)
+    try:
+        found = autotune.tune(
+            live.trainer(directory), budget=SHORT, run_dir=directory / "runs", display="none"
+        )
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+    return directory, found
+
+
+def test_a_trainer_is_tuned_and_the_files_are_there(
+    tuned: tuple[Path, autotune.Recommendation],
+) -> None:
+    directory, found = tuned
+    assert found.configuration.global_batch_size == 4
+    assert found.baseline.micro_batch_size == 2
+    assert found.run is not None
+    names = {path.name for path in (found.run / "out").iterdir()}
+    assert {"recommendation.json", "training_arguments.json", "accelerate.yaml"} <= names
+    assert "trainer.py" not in names, "no script can be written of live objects"
+    assert autotune.load(found.run / "out") == found
+    assert not list(directory.rglob("capsule.pt")), "live objects are deleted at the end"
+
+
+def test_the_files_can_be_written_again_elsewhere(
+    tuned: tuple[Path, autotune.Recommendation], tmp_path: Path
+) -> None:
+    paths = tuned[1].export(tmp_path / "files")
+    assert {path.name for path in paths} == {path.name for path in (tmp_path / "files").iterdir()}
+
+
+def test_the_arguments_are_the_jobs_own(tuned: tuple[Path, autotune.Recommendation]) -> None:
+    directory, found = tuned
+    made = found.training_arguments(learning_rate=0.25)
+    assert made.output_dir == str(directory / "out")
+    assert made.learning_rate == 0.25
+    size = made.per_device_train_batch_size * made.gradient_accumulation_steps
+    assert size == 4
+
+
+def test_the_second_call_answers_from_the_first(
+    tuned: tuple[Path, autotune.Recommendation], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory, found = tuned
+    trainer = live.trainer(directory)
+    start_s = time.perf_counter()
+    again = autotune.tune(trainer, budget=SHORT, run_dir=directory / "runs", display="plain")
+    assert time.perf_counter() - start_s < 20.0, "no engine was started"
+    assert again == found
+    assert "Known from run" in capsys.readouterr().err
+    assert len(list((directory / "runs").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: {"trainer": live.trainer(d, train_dataset=live.Tokens(40))},
+        lambda d: {"goal": autotune.Goal(global_batch_size=8)},
+        lambda d: {"budget": autotune.Budget(trials=3, seconds=240.0)},
+    ],
+)
+def test_another_job_or_goal_is_not_answered_from_it(
+    change: Callable[[Path], dict[str, object]],
+    tuned: tuple[Path, autotune.Recommendation],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory, _ = tuned
+
+    class Started(Exception):
+        pass
+
+    def start(*_: object, **__: object) -> None:
+        raise Started
+
+    monkeypatch.setattr("autotune.library.call.start_engine", start)
+    asked = {"trainer": live.trainer(directory), "budget": SHORT, **change(directory)}
+    trainer = asked.pop("trainer")
+    with pytest.raises(Started):
+        autotune.tune(trainer, run_dir=directory / "runs", display="none", **asked)
+
+
+def test_nothing_of_the_users_is_touched(tmp_path: Path) -> None:
+    model = live.gpt2()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    trainer = live.trainer(tmp_path, model=model, options={"optimizers": (optimizer, None)})
+    before = Snapshot.of(trainer, tmp_path)
+    autotune.tune(trainer, budget=SHORT, run_dir=tmp_path / "runs", display="none")
+    assert Snapshot.of(trainer, tmp_path).differences(before) == []
+
+
+def test_nothing_is_touched_when_nothing_fits(tmp_path: Path) -> None:
+    trainer = live.trainer(tmp_path)
+    before = Snapshot.of(trainer, tmp_path)
+    with pytest.raises(NothingFeasible, match="None of"):
+        autotune.tune(
+            trainer,
+            goal=autotune.Goal(memory_limit_bytes=2**20),
+            budget=SHORT,
+            run_dir=tmp_path / "runs",
+            display="none",
+        )
+    assert Snapshot.of(trainer, tmp_path).differences(before) == []
+
+
+_INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+import autotune
+from tests.testing import live
+from tests.testing.untouched import Snapshot
+
+here = Path(sys.argv[1])
+trainer = live.trainer(here)
+before = Snapshot.of(trainer, here)
+
+def interrupt():
+    journal = None
+    while journal is None or "workload_loaded" not in journal.read_text():
+        journal = next(iter(here.glob("runs/*/journal.jsonl")), None)
+    os.kill(os.getpid(), signal.SIGINT)
+
+thread = threading.Thread(target=interrupt)
+thread.start()
+try:
+    autotune.tune(trainer, run_dir=here / "runs", display="none")
+except KeyboardInterrupt:
+    thread.join()
+    print("interrupted", Snapshot.of(trainer, here).differences(before))
+"""
+
+
+def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert ended.stdout == "interrupted []\n", ended.stderr
+    (run,) = (tmp_path / "runs").iterdir()
+    assert '"reason":"stopped"' in (run / "journal.jsonl").read_text()
+    assert not list(tmp_path.rglob("capsule.pt"))
+    assert not _processes_of(run)
+    again = autotune.tune(live.trainer(tmp_path), run_dir=tmp_path / "runs", display="none")
+    assert again.run == run
+
+
+def _processes_of(run: Path) -> list[str]:
+    import psutil
+
+    return [
+        " ".join(process.info["cmdline"])
+        for process in psutil.process_iter(["cmdline"])
+        if process.info["cmdline"] and str(run) in " ".join(process.info["cmdline"])
+    ]
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+import autotune
+from tests.testing import live
+autotune.tune(live.trainer(Path(sys.argv[1])), run_dir=Path(sys.argv[1]) / "runs", display="none")
+"""
+
+
+def test_an_engine_whose_caller_is_killed_ends_and_leaves_no_live_objects(tmp_path: Path) -> None:
+    caller = subprocess.Popen([sys.executable, "-c", _KILLED, str(tmp_path)])
+    deadline_s = time.monotonic() + 120
+    while time.monotonic() < deadline_s:
+        journals = list(tmp_path.glob("runs/*/journal.jsonl"))
+        if journals and "workload_loaded" in journals[0].read_text():
+            break
+        time.sleep(0.1)
+    caller.send_signal(signal.SIGKILL)
+    caller.wait()
+    (run,) = (tmp_path / "runs").iterdir()
+    while time.monotonic() < deadline_s and _processes_of(run):
+        time.sleep(0.1)
+    assert not _processes_of(run)
+    assert not list(tmp_path.rglob("capsule.pt"))
+
+
+def test_the_parts_of_a_trainer_will_do(tmp_path: Path) -> None:
+    found = autotune.tune(
+        model=live.gpt2(),
+        train_dataset=live.TokenStream(),
+        data_collator=live.pad,
+        args=live.arguments(tmp_path, **{live.CHECKPOINTING: True}),
+        budget=SHORT,
+        display="none",
+    )
+    assert found.baseline.checkpointing.is_on, "the job's own configuration is the baseline"
+    assert found.run is not None
+    assert found.run.parent.resolve() == (tmp_path / "autotune-runs").resolve()
+    assert any("stream" in text for text in found.evidence.recommendation.not_covered)
+
+
+def make_trainer() -> Trainer:
+    """Makes what could not be captured."""
+    import threading
+
+    trainer = live.trainer(Path.cwd(), kind=live.WeightedTrainer, options={"weight": 2.0})
+    trainer.weight_lock = lambda: threading.Lock()
+    return trainer
+
+
+def test_a_function_that_makes_a_trainer_is_run_in_the_child(tmp_path: Path) -> None:
+    found = autotune.tune(make_trainer, budget=SHORT, display="none")
+    assert found.configuration.global_batch_size == 4
+    assert found.evidence.workload is not None
+    assert found.evidence.workload.task == "WeightedTrainer"
+
+
+_SCRIPT = """
+import torch
+import autotune
+from pathlib import Path
+from transformers import Trainer
+from tests.testing import live
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(60, 8)
+        self.scale = FACTOR
+    def forward(self, input_ids, labels=None, attention_mask=None):
+        logits = self.scale * self.embed(input_ids) @ self.embed.weight.T
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return {"loss": loss, "logits": logits}
+
+FACTOR = 0.5
+
+class Mine(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss = model(**inputs)["loss"] * FACTOR
+        return (loss, None) if return_outputs else loss
+
+if __name__ == "__main__":
+    trainer = Mine(
+        model=Tied(), args=live.arguments(Path.cwd(), max_grad_norm=0.0),
+        train_dataset=live.Tokens(), data_collator=lambda rows: live.pad(rows),
+    )
+    found = autotune.tune(trainer, budget=autotune.Budget(trials=2, seconds=240))
+    found.apply(trainer)
+    counter = live.BatchCounter(trainer.model)
+    trainer.args.max_steps = 2
+    trainer.train()
+    print("rows", sum(counter.rows), "micro", found.configuration.micro_batch_size, counter.rows[0])
+    print(any("checkpointing" in r for r in found.reasons))
+"""
+
+
+def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(textwrap.dedent(_SCRIPT))
+    ended = subprocess.run(
+        [sys.executable, "train.py"], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert ended.returncode == 0, ended.stderr
+    words = ended.stdout.split()
+    assert words[:2] == ["rows", "8"]
+    assert words[3] == words[4]
+    assert words[5] == "True", "a model without a switch for checkpointing is told of"
+    assert "autotune: " in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"trainer": 3}, "was given a int"),
+        ({}, "The model is a NoneType"),
+        ({"trainer": make_trainer, "model": torch.nn.Linear(1, 1)}, "a Trainer and model"),
+        ({"trainer": make_trainer, "display": "loud"}, "no display 'loud'"),
+        ({"trainer": lambda: 3}, "returned a int"),
+    ],
+)
+def test_a_call_that_cannot_work_says_why(asked: dict[str, object], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        autotune.tune(**{"display": "none", **asked})  # type: ignore[arg-type]
+    assert caught.value.remedy
+
+
+def test_two_requests_are_the_same_only_if_both_are_live(
+    tuned: tuple[Path, autotune.Recommendation],
+) -> None:
+    from autotune import request as requests
+    from autotune.run_directory import RunDirectory
+    from autotune.workload.spec import WorkloadSpec
+
+    assert tuned[1].run is not None
+    request = requests.load(RunDirectory(tuned[1].run))
+    declared = requests.Request(workload=WorkloadSpec(task="causal-lm", demo=True))
+    assert stored.is_same(request, request)
+    assert not stored.is_same(declared, declared)

@@ -1,0 +1,189 @@
+"""The call on every rank of a torchrun job, with real ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.library import ranks
+
+ROOT = Path(__file__).parents[3]
+
+
+def torchrun(script: str, directory: Path, *, num: int = 2) -> subprocess.CompletedProcess[str]:
+    """Runs a script on so many ranks; what each prints goes to a file of its own."""
+    path = directory / "train.py"
+    path.write_text(textwrap.dedent(script))
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+            *("--nproc-per-node", str(num), str(path)),
+        ],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+
+
+_SAY = """
+import os
+def say(*words):
+    with open(f"rank{os.environ['RANK']}.txt", "a") as file:
+        print(*words, file=file)
+"""
+
+
+def said(directory: Path, num: int = 2) -> list[str]:
+    return [(directory / f"rank{rank}.txt").read_text() for rank in range(num)]
+
+
+def test_every_rank_gets_the_answer_of_the_first(tmp_path: Path) -> None:
+    ended = torchrun(
+        _SAY
+        + """
+from datetime import timedelta
+import time
+import torch.distributed as dist
+from autotune.library.ranks import num_ranks, on_first_rank
+
+# The group's own patience is shorter than the trials take: it must not be used meanwhile.
+dist.init_process_group("gloo", timeout=timedelta(seconds=4))
+def ask():
+    say("asked")
+    time.sleep(8)
+    return {"answer": 42}
+say(num_ranks(), on_first_rank(ask, time_limit_s=60))
+dist.barrier()
+dist.destroy_process_group()
+""",
+        tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert said(tmp_path) == ["asked\n2 {'answer': 42}\n", "2 {'answer': 42}\n"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "expected"),
+    [
+        ("raise NothingFeasible('Nothing fits.', 'Buy more.')", "NothingFeasible Nothing fits."),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+    ],
+)
+def test_an_error_is_raised_on_every_rank(ask: str, expected: str, tmp_path: Path) -> None:
+    ended = torchrun(
+        _SAY
+        + f"""
+import torch.distributed as dist
+from autotune.errors import NothingFeasible
+from autotune.library.ranks import on_first_rank
+dist.init_process_group("gloo")
+def ask():
+    {ask}
+try:
+    on_first_rank(ask, time_limit_s=60)
+except BaseException as error:
+    say(type(error).__name__, *error.args)
+""",
+        tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert [text.strip() for text in said(tmp_path)] == [expected, expected]
+
+
+def test_a_first_rank_that_dies_is_noticed(tmp_path: Path) -> None:
+    start_s = time.monotonic()
+    torchrun(
+        _SAY
+        + """
+import time
+import torch.distributed as dist
+from autotune.library.ranks import on_first_rank
+dist.init_process_group("gloo")
+def ask():
+    time.sleep(3)
+    os._exit(0)
+try:
+    on_first_rank(ask, time_limit_s=200)
+except BaseException as error:
+    say(type(error).__name__, *error.args)
+""",
+        tmp_path,
+    )
+    assert (
+        "AutotuneError Rank 0, which was tuning for all ranks, is gone"
+        in (tmp_path / "rank1.txt").read_text()
+    )
+    assert time.monotonic() - start_s < 120
+
+
+def test_a_first_rank_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    torchrun(
+        _SAY
+        + """
+import time
+import torch.distributed as dist
+from autotune.library.ranks import on_first_rank
+dist.init_process_group("gloo")
+try:
+    on_first_rank(lambda: time.sleep(15) or {}, time_limit_s=3)
+except BaseException as error:
+    say(type(error).__name__, *error.args)
+""",
+        tmp_path,
+    )
+    assert "AutotuneError Rank 0 gave no answer within 3 s." in (tmp_path / "rank1.txt").read_text()
+
+
+def test_a_job_of_two_ranks_is_tuned_once_for_both(tmp_path: Path) -> None:
+    ended = torchrun(
+        _SAY
+        + """
+from pathlib import Path
+import autotune
+from tests.testing import live
+trainer = live.trainer(Path.cwd(), ddp_backend="gloo")
+found = autotune.tune(trainer, budget=autotune.Budget(trials=2, seconds=240), display="none")
+found.apply(trainer)
+counter = live.BatchCounter(trainer.model)
+trainer.args.max_steps = 2
+trainer.train()
+say(found.configuration, found.configuration.global_batch_size, sum(counter.rows))
+say(any("exchange" in text for text in found.evidence.recommendation.not_covered))
+""",
+        tmp_path,
+    )
+    assert ended.returncode == 0, ended.stderr
+    first, second = said(tmp_path)
+    assert first == second
+    # Two ranks, each with 4 rows of the global batch of 8, for 2 steps.
+    assert first.splitlines()[0].endswith("×2 ranks 8 8")
+    assert first.splitlines()[1] == "True"
+    assert len(list((tmp_path / "autotune-runs").iterdir())) == 1
+
+
+def test_ranks_that_are_not_connected_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ranks.num_ranks() == 1
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(UsageError, match="one of 4 ranks that are not connected"):
+        ranks.num_ranks()
+
+
+def test_trials_are_no_ranks_of_the_job() -> None:
+    environment = {
+        "RANK": "1",
+        "WORLD_SIZE": "2",
+        "TORCHELASTIC_RUN_ID": "x",
+        "MASTER_ADDR": "here",
+        "OMP_NUM_THREADS": "4",
+    }
+    assert ranks.without_launch(environment) == {"OMP_NUM_THREADS": "4"}

@@ -1,0 +1,132 @@
+"""What a recommendation offers, and how it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from accelerate.state import AcceleratorState
+
+from autotune.errors import ExportError, JournalError, UsageError
+from autotune.library.recommendation import Recommendation, load
+from tests.testing import live
+from tests.testing.recommendations import configuration, document
+
+
+@pytest.fixture
+def recommendation() -> Recommendation:
+    return Recommendation.of(document())
+
+
+def test_it_tells_the_answer_in_a_line(recommendation: Recommendation) -> None:
+    assert str(recommendation) == (
+        "16×1: +50 % samples/s against 8×2 (95 %: +45 % to +55 %), peak 1.00 GiB of 4.00 GiB"
+    )
+    unchanged = Recommendation.of(document(chosen=configuration(8, 2)))
+    assert "nothing measured is better than what you have" in unchanged.summary
+    assert not unchanged.is_change
+
+
+def test_an_alternative_is_the_same_evidence_with_another_configuration(
+    recommendation: Recommendation,
+) -> None:
+    other = recommendation.alternative("least memory")
+    assert other.configuration == configuration(4, 4)
+    assert other.document is recommendation.document
+    assert "120 samples/s" in other.summary
+    with pytest.raises(UsageError, match="no alternative 'fastest'"):
+        recommendation.alternative("fastest")
+
+
+def test_a_saved_one_is_read_again(recommendation: Recommendation, tmp_path: Path) -> None:
+    recommendation.save(tmp_path / "recommendation.json")
+    assert load(tmp_path / "recommendation.json") == recommendation
+    assert load(tmp_path) == recommendation, "the directory will do"
+
+
+def test_the_run_is_found_beside_its_files(recommendation: Recommendation, tmp_path: Path) -> None:
+    run = tmp_path / "sample"
+    (run / "out").mkdir(parents=True)
+    recommendation.save(run / "out" / "recommendation.json")
+    assert load(run / "out").run is None
+    (run / "request.json").write_text("{}")
+    assert load(run / "out").run == run
+
+
+def test_without_its_run_nothing_is_exported(
+    recommendation: Recommendation, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match="'sample' is not at hand") as caught:
+        recommendation.export(tmp_path / "out")
+    assert "autotune export sample" in (caught.value.remedy or "")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "says"),
+    [
+        (None, UsageError, "cannot be read"),
+        ("{", JournalError, "is not JSON"),
+        ("[]", JournalError, "holds no recommendation"),
+        ("{}", JournalError, "This is no recommendation"),
+        (json.dumps({**document(), "schema": 2}), JournalError, "schema"),
+    ],
+)
+def test_a_file_that_is_none_is_told_so(
+    text: str | None, error: type[Exception], says: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "recommendation.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(error, match=says):
+        load(path)
+
+
+@pytest.fixture
+def fresh_state() -> Iterator[None]:
+    """Accelerate keeps one state a process."""
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.mark.usefixtures("fresh_state")
+def test_an_accelerator_has_accumulation_and_precision() -> None:
+    found = Recommendation.of(document(chosen=configuration(4, 4), precision="bf16"))
+    accelerator = found.accelerator(cpu=True)
+    assert accelerator.gradient_accumulation_steps == 4
+    assert accelerator.mixed_precision == "bf16"
+
+
+@pytest.mark.usefixtures("fresh_state")
+def test_local_sgd_of_one_rank_does_nothing(recommendation: Recommendation) -> None:
+    accelerator = recommendation.accelerator(cpu=True)
+    model = live.gpt2()
+    before = model.lm_head.weight.clone()
+    with recommendation.local_sgd(accelerator, model) as local_sgd:
+        local_sgd.step()
+    assert bool((model.lm_head.weight == before).all())
+
+
+def test_arguments_alone_do_not_mend_a_loss_and_say_so(tmp_path: Path) -> None:
+    found = Recommendation.of(document(chosen=configuration(1, 4), loss_repair=True))
+    with pytest.warns(UserWarning, match="multiplied by the accumulation steps"):
+        found.training_arguments(live.arguments(tmp_path))
+    trainer = live.trainer(tmp_path)
+    found.apply(trainer)
+    assert trainer.model_accepts_loss_kwargs is False
+
+
+def test_a_notebook_shows_a_table_without_markup_of_others(
+    recommendation: Recommendation,
+) -> None:
+    shown = recommendation._repr_html_()
+    assert "<th>baseline</th>" in shown
+    assert "<tr><th>micro-batch size</th><td>16</td><td>8</td></tr>" in shown
+    assert "It fits &lt;easily&gt;." in shown
+    assert "<script" not in shown
+    assert "chosen alternative" in recommendation.alternative("least memory")._repr_html_()
+    unchanged = Recommendation.of(document(chosen=configuration(8, 2)))
+    assert "<th>baseline</th>" not in unchanged._repr_html_()
