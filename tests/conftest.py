@@ -8,6 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.testing.tuned import Tuned
 
 _home = tempfile.TemporaryDirectory(prefix="autotune-tests-")
 
@@ -40,3 +46,11 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
     if signal.getsignal(_signal) is signal.SIG_IGN:
         is_interrupt = _signal is signal.SIGINT
         signal.signal(_signal, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """A finished run of the library call."""
+    from tests.testing.tuned import tune_once
+
+    return tune_once(tmp_path_factory.mktemp("tuned"))

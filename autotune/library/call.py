@@ -117,7 +117,7 @@ def tune(
 
     Example:
         >>> recommendation = autotune.tune(
-        ...     trainer, budget=autotune.Budget(trials=2, seconds=120), display="none"
+        ...     trainer, budget=autotune.Budget(trials=2, seconds=240), display="none"
         ... )
         >>> recommendation.apply(trainer)
         >>> recommendation.configuration.global_batch_size

@@ -58,6 +58,8 @@ _LEFT_OUT = frozenset(
         "skip_memory_metrics",
         # What belongs to one launch.
         "local_rank",
+        "ddp_backend",
+        "ddp_timeout",
         "deepspeed",
         "fsdp",
         "fsdp_config",

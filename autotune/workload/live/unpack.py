@@ -123,7 +123,8 @@ def _trainer(job: Job, scratch: Path) -> Iterator[Trainer]:
     from accelerate.state import AcceleratorState, GradientState
 
     environment = dict(os.environ)
-    values = {**job.arguments, "report_to": [], "disable_tqdm": True}
+    # A stream needs a number of steps, which nobody takes here.
+    values = {**job.arguments, "report_to": [], "disable_tqdm": True, "max_steps": 1}
     if torch.accelerator.is_available():
         values["use_cpu"] = True
         for name in ("bf16", "fp16", "tf32"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,12 +17,16 @@ from transformers import Trainer
 
 import autotune
 from autotune.errors import NothingFeasible, UsageError
+from autotune.journal import read
 from autotune.library import stored
+from autotune.run_directory import RunDirectory
+from autotune.view import fold
 from tests.testing import live
+from tests.testing.tuned import ROOT, SHORT, Tuned
 from tests.testing.untouched import Snapshot
 
-SHORT = autotune.Budget(trials=2, seconds=240.0)
-ROOT = Path(__file__).parents[3]
+TOO_SMALL = autotune.Goal(memory_limit_bytes=2**20)
+"""Ends a run after its first trial."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,28 +36,24 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, autotune.Recommendation]:
-    """A finished run of a plain Trainer."""
-    directory = tmp_path_factory.mktemp("tuned")
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    try:
-        found = autotune.tune(
-            live.trainer(directory), budget=SHORT, run_dir=directory / "runs", display="none"
-        )
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
-    return directory, found
+class Started(Exception):
+    """An engine would have been started."""
+
+
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting an engine raises instead, with the run that it would have worked on."""
+
+    def start(run: RunDirectory, environment: object) -> None:
+        raise Started(run.path)
+
+    monkeypatch.setattr("autotune.library.call.start_engine", start)
 
 
 def test_a_trainer_is_tuned_and_the_files_are_there(
-    tuned: tuple[Path, autotune.Recommendation],
+    tuned: Tuned,
 ) -> None:
-    directory, found = tuned
+    directory, found = tuned.directory, tuned.found
     assert found.configuration.global_batch_size == 4
     assert found.baseline.micro_batch_size == 2
     assert found.run is not None
@@ -64,15 +64,13 @@ def test_a_trainer_is_tuned_and_the_files_are_there(
     assert not list(directory.rglob("capsule.pt")), "live objects are deleted at the end"
 
 
-def test_the_files_can_be_written_again_elsewhere(
-    tuned: tuple[Path, autotune.Recommendation], tmp_path: Path
-) -> None:
-    paths = tuned[1].export(tmp_path / "files")
+def test_the_files_can_be_written_again_elsewhere(tuned: Tuned, tmp_path: Path) -> None:
+    paths = tuned.found.export(tmp_path / "files")
     assert {path.name for path in paths} == {path.name for path in (tmp_path / "files").iterdir()}
 
 
-def test_the_arguments_are_the_jobs_own(tuned: tuple[Path, autotune.Recommendation]) -> None:
-    directory, found = tuned
+def test_the_arguments_are_the_jobs_own(tuned: Tuned) -> None:
+    directory, found = tuned.directory, tuned.found
     made = found.training_arguments(learning_rate=0.25)
     assert made.output_dir == str(directory / "out")
     assert made.learning_rate == 0.25
@@ -81,9 +79,9 @@ def test_the_arguments_are_the_jobs_own(tuned: tuple[Path, autotune.Recommendati
 
 
 def test_the_second_call_answers_from_the_first(
-    tuned: tuple[Path, autotune.Recommendation], capsys: pytest.CaptureFixture[str]
+    tuned: Tuned, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory, found = tuned
+    directory, found = tuned.directory, tuned.found
     trainer = live.trainer(directory)
     start_s = time.perf_counter()
     again = autotune.tune(trainer, budget=SHORT, run_dir=directory / "runs", display="plain")
@@ -93,6 +91,7 @@ def test_the_second_call_answers_from_the_first(
     assert len(list((directory / "runs").iterdir())) == 1
 
 
+@pytest.mark.usefixtures("no_engine")
 @pytest.mark.parametrize(
     "change",
     [
@@ -103,31 +102,17 @@ def test_the_second_call_answers_from_the_first(
 )
 def test_another_job_or_goal_is_not_answered_from_it(
     change: Callable[[Path], dict[str, object]],
-    tuned: tuple[Path, autotune.Recommendation],
-    monkeypatch: pytest.MonkeyPatch,
+    tuned: Tuned,
 ) -> None:
-    directory, _ = tuned
-
-    class Started(Exception):
-        pass
-
-    def start(*_: object, **__: object) -> None:
-        raise Started
-
-    monkeypatch.setattr("autotune.library.call.start_engine", start)
+    directory = tuned.directory
     asked = {"trainer": live.trainer(directory), "budget": SHORT, **change(directory)}
     trainer = asked.pop("trainer")
     with pytest.raises(Started):
         autotune.tune(trainer, run_dir=directory / "runs", display="none", **asked)
 
 
-def test_nothing_of_the_users_is_touched(tmp_path: Path) -> None:
-    model = live.gpt2()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
-    trainer = live.trainer(tmp_path, model=model, options={"optimizers": (optimizer, None)})
-    before = Snapshot.of(trainer, tmp_path)
-    autotune.tune(trainer, budget=SHORT, run_dir=tmp_path / "runs", display="none")
-    assert Snapshot.of(trainer, tmp_path).differences(before) == []
+def test_nothing_of_the_users_is_touched(tuned: Tuned) -> None:
+    assert tuned.after.differences(tuned.before) == []
 
 
 def test_nothing_is_touched_when_nothing_fits(tmp_path: Path) -> None:
@@ -136,7 +121,7 @@ def test_nothing_is_touched_when_nothing_fits(tmp_path: Path) -> None:
     with pytest.raises(NothingFeasible, match="None of"):
         autotune.tune(
             trainer,
-            goal=autotune.Goal(memory_limit_bytes=2**20),
+            goal=TOO_SMALL,
             budget=SHORT,
             run_dir=tmp_path / "runs",
             display="none",
@@ -149,6 +134,7 @@ import os, signal, sys, threading
 from pathlib import Path
 import autotune
 from tests.testing import live
+from tests.testing.tuned import ROOT, SHORT, Tuned
 from tests.testing.untouched import Snapshot
 
 here = Path(sys.argv[1])
@@ -171,6 +157,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.usefixtures("no_engine")
 def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", _INTERRUPTED, str(tmp_path)],
@@ -184,8 +171,8 @@ def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path: Path) -> None:
     assert '"reason":"stopped"' in (run / "journal.jsonl").read_text()
     assert not list(tmp_path.rglob("capsule.pt"))
     assert not _processes_of(run)
-    again = autotune.tune(live.trainer(tmp_path), run_dir=tmp_path / "runs", display="none")
-    assert again.run == run
+    with pytest.raises(Started, match=str(run)):
+        autotune.tune(live.trainer(tmp_path), run_dir=tmp_path / "runs", display="none")
 
 
 def _processes_of(run: Path) -> list[str]:
@@ -224,19 +211,35 @@ def test_an_engine_whose_caller_is_killed_ends_and_leaves_no_live_objects(tmp_pa
     assert not list(tmp_path.rglob("capsule.pt"))
 
 
+def facts_of(directory: Path) -> dict[str, object]:
+    """What the child of the only run found out about its workload."""
+    (run,) = (directory / "autotune-runs").iterdir()
+    loaded = fold(read(RunDirectory(run).journal)).workload
+    assert loaded is not None
+    return dict(loaded.facts)
+
+
 def test_the_parts_of_a_trainer_will_do(tmp_path: Path) -> None:
-    found = autotune.tune(
-        model=live.gpt2(),
-        train_dataset=live.TokenStream(),
-        data_collator=live.pad,
-        args=live.arguments(tmp_path, **{live.CHECKPOINTING: True}),
-        budget=SHORT,
-        display="none",
-    )
-    assert found.baseline.checkpointing.is_on, "the job's own configuration is the baseline"
-    assert found.run is not None
-    assert found.run.parent.resolve() == (tmp_path / "autotune-runs").resolve()
-    assert any("stream" in text for text in found.evidence.recommendation.not_covered)
+    changes: dict[str, Any] = {live.CHECKPOINTING: True}
+    with pytest.raises(NothingFeasible):
+        autotune.tune(
+            model=live.gpt2(),
+            train_dataset=live.TokenStream(),
+            data_collator=live.pad,
+            args=live.arguments(tmp_path, **changes),
+            goal=TOO_SMALL,
+            budget=SHORT,
+            display="none",
+        )
+    facts = facts_of(tmp_path)
+    assert facts["num_rows"] is None
+    assert facts["baseline"] == {
+        "micro_batch_size": 2,
+        "accumulation_steps": 2,
+        "world_size": 1,
+        "checkpointing": {"every_n_layers": 1, "offload": False},
+        "local_sgd_steps": 1,
+    }
 
 
 def make_trainer() -> Trainer:
@@ -249,10 +252,9 @@ def make_trainer() -> Trainer:
 
 
 def test_a_function_that_makes_a_trainer_is_run_in_the_child(tmp_path: Path) -> None:
-    found = autotune.tune(make_trainer, budget=SHORT, display="none")
-    assert found.configuration.global_batch_size == 4
-    assert found.evidence.workload is not None
-    assert found.evidence.workload.task == "WeightedTrainer"
+    with pytest.raises(NothingFeasible):
+        autotune.tune(make_trainer, goal=TOO_SMALL, budget=SHORT, display="none")
+    assert facts_of(tmp_path)["task"] == "WeightedTrainer"
 
 
 _SCRIPT = """
@@ -289,6 +291,7 @@ if __name__ == "__main__":
     counter = live.BatchCounter(trainer.model)
     trainer.args.max_steps = 2
     trainer.train()
+    print()
     print("rows", sum(counter.rows), "micro", found.configuration.micro_batch_size, counter.rows[0])
     print(any("checkpointing" in r for r in found.reasons))
 """
@@ -300,10 +303,11 @@ def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
         [sys.executable, "train.py"], capture_output=True, text=True, check=False, timeout=280
     )
     assert ended.returncode == 0, ended.stderr
-    words = ended.stdout.split()
-    assert words[:2] == ["rows", "8"]
-    assert words[3] == words[4]
-    assert words[5] == "True", "a model without a switch for checkpointing is told of"
+    trained, told = ended.stdout.splitlines()[-2:]
+    rows, size, first = (int(word) for word in trained.split() if word.isdigit())
+    assert rows == 8
+    assert size == first
+    assert told == "True", "a model without a switch for checkpointing is told of"
     assert "autotune: " in ended.stderr
 
 
@@ -324,14 +328,13 @@ def test_a_call_that_cannot_work_says_why(asked: dict[str, object], says: str) -
 
 
 def test_two_requests_are_the_same_only_if_both_are_live(
-    tuned: tuple[Path, autotune.Recommendation],
+    tuned: Tuned,
 ) -> None:
     from autotune import request as requests
-    from autotune.run_directory import RunDirectory
     from autotune.workload.spec import WorkloadSpec
 
-    assert tuned[1].run is not None
-    request = requests.load(RunDirectory(tuned[1].run))
+    assert tuned.found.run is not None
+    request = requests.load(RunDirectory(tuned.found.run))
     declared = requests.Request(workload=WorkloadSpec(task="causal-lm", demo=True))
     assert stored.is_same(request, request)
     assert not stored.is_same(declared, declared)
