@@ -120,6 +120,7 @@ def _await(host: str, port: int, *, time_limit_s: float) -> Document:
         store = TCPStore(host, port, timeout=timedelta(seconds=CONNECT_S))
         while not store.check(["answer"]):
             if time.monotonic() > deadline_s:
+                store.add("taken", 1)
                 raise AutotuneError(
                     f"Rank 0 gave no answer within {time_limit_s:.0f} s.",
                     "Look at its output; a smaller Budget ends sooner.",

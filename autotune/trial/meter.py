@@ -248,7 +248,12 @@ def measure_memory(
     """
     window = longest_window(stepper)
     longest = max(
-        (value.shape[1] for batch in window for value in batch.values() if value.ndim == 2),
+        (
+            value.shape[1]
+            for batch in window
+            for value in batch.values()
+            if torch.is_tensor(value) and value.ndim == 2
+        ),
         default=None,
     )
     if stepper.device.type == "cpu":

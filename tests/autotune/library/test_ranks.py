@@ -135,13 +135,13 @@ import torch.distributed as dist
 from autotune.library.ranks import on_first_rank
 dist.init_process_group("gloo")
 try:
-    on_first_rank(lambda: time.sleep(15) or {}, time_limit_s=3)
+    on_first_rank(lambda: time.sleep(8) or {}, time_limit_s=2)
 except BaseException as error:
     say(type(error).__name__, *error.args)
 """,
         tmp_path,
     )
-    assert "AutotuneError Rank 0 gave no answer within 3 s." in (tmp_path / "rank1.txt").read_text()
+    assert "AutotuneError Rank 0 gave no answer within 2 s." in (tmp_path / "rank1.txt").read_text()
 
 
 def test_a_job_of_two_ranks_is_tuned_once_for_both(tmp_path: Path) -> None:
