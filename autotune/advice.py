@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.events import Confirmed, Document
-from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory
+from autotune.outcome import PROCESS_ALONE, Measured, MemoryUse, Outcome, OutOfMemory
 from autotune.request import Request
 from autotune.search.history import History
 from autotune.search.ranking import AlternativeKind, Standing
@@ -339,6 +339,11 @@ def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
     ]
     if needs:
         least, configuration = min(needs, key=lambda pair: pair[0])
+        if all(o.cause.startswith(PROCESS_ALONE) for o in ran_out):
+            return cause, (
+                f"No model is small enough: libraries alone take {format_bytes(least)} here. "
+                "Raise --memory-limit."
+            )
         remedy = (
             f"The nearest was {configuration}, which needs more than {format_bytes(least)} where "
             f"{format_bytes(limit_bytes)} are allowed: raise --memory-limit, shorten samples with "

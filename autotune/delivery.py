@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
 from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
@@ -18,13 +20,71 @@ from autotune.events import (
     FilesExported,
 )
 from autotune.export.bundle import Bundle
-from autotune.export.write import ExportedFile, write
+from autotune.export.write import FILE_NAMES, ExportedFile, write
 from autotune.journal import read
 from autotune.run_directory import RunDirectory
 from autotune.search.session import Session
-from autotune.view import fold
+from autotune.view import RunView, fold
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.spec import WorkloadSpec
+
+
+def check_out(out: Path, *, run: str | None, force: bool) -> None:
+    """Looks at the place for the files before anything is measured, not after.
+
+    Args:
+        out: Where the files will go.
+        run: The name of the run, if it has one yet; its own files may be replaced.
+        force: Files of any run may be replaced.
+
+    Raises:
+        UsageError: It cannot be written, or holds such files of somebody else.
+    """
+    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(
+            f"The output directory {out} cannot be made: {existing} is a file.",
+            "Choose another place with --out.",
+        )
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"The output directory {out} cannot be written: {error.strerror}.",
+            "Choose another place with --out.",
+        ) from error
+    if force:
+        return
+    try:
+        found = json.loads((out / "recommendation.json").read_bytes()).get("run")
+    except (OSError, ValueError, AttributeError):
+        found = None
+    if found is not None and found == run:
+        return
+    names = [name for name in FILE_NAMES if (out / name).exists()]
+    if names:
+        whose = f"of run {found!r}" if found is not None else "that autotune did not write"
+        raise UsageError(
+            f"The output directory {out} holds files {whose}: {', '.join(names)}.",
+            "Choose another place with --out, or replace them with --force.",
+        )
+
+
+def check_alternative(run: RunDirectory, alternative: str | None) -> RunView:
+    """The run, once it is known to have what is to be exported.
+
+    Raises:
+        UsageError: The run has no recommendation, or no such alternative.
+    """
+    view = fold(read(run.journal))
+    if view.recommendation is None:
+        raise UsageError(
+            f"The run {run.name!r} has no recommendation yet.",
+            "Let it end, or go on with it by `autotune tune --resume`.",
+        )
+    _chosen(view.recommendation, alternative)
+    return view
 
 
 def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
@@ -37,11 +97,11 @@ def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
     Raises:
         UsageError: The run has no recommendation, or no such alternative.
     """
-    view = fold(read(run.journal))
-    if view.recommendation is None or view.workload is None or view.space is None:
-        raise UsageError(
-            f"The run {run.name!r} has no recommendation yet.",
-            "Let it end, or go on with it by `autotune tune --resume`.",
+    view = check_alternative(run, alternative)
+    assert view.recommendation is not None
+    if view.workload is None or view.space is None:
+        raise JournalError(
+            f"The journal of run {run.name!r} lacks its beginning.", "Start a new run."
         )
     request = requests.load(run)
     facts = TypeAdapter(WorkloadFacts).validate_python(view.workload.facts)
@@ -99,7 +159,13 @@ def export_run(
         UsageError: There is nothing to export.
         ExportError: A file cannot be written, or its consumer refuses it.
     """
-    files = write(bundle_of(run, alternative), directory, force=force, log=run.path / "export.log")
+    files = write(
+        bundle_of(run, alternative),
+        directory,
+        force=force,
+        log=run.path / "export.log",
+        should_stop=session.why_end_now if session is not None else lambda: None,
+    )
     if session is not None:
         session.emit(
             FilesExported(

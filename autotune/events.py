@@ -164,6 +164,18 @@ class SearchEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmationContinued:
+    """Some rounds of confirmation are done, and the ratio is not settled yet."""
+
+    num_rounds: int
+    most_rounds: int
+    speedup: float
+    """Of the one that leads now, against the baseline."""
+    speedup_ci95: tuple[float, float]
+    kind: Literal["confirmation_continued"] = "confirmation_continued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmed:
     """Best and baseline were measured again, interleaved, in fresh processes."""
 
@@ -251,6 +263,7 @@ Event: TypeAlias = (
     | RegionClosed
     | BestChanged
     | SearchEnded
+    | ConfirmationContinued
     | Confirmed
     | RecommendationMade
     | FilesExported

@@ -84,6 +84,10 @@ class Measured:
     kind: Literal["measured"] = "measured"
 
 
+PROCESS_ALONE = "The process alone occupies"
+"""How the cause begins where a limit is below what a process takes before it trains."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
     """The configuration needs more memory than the limit, the machine or the device allows."""

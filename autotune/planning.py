@@ -60,6 +60,23 @@ def plan(request: Request) -> Document:
                 }
 
 
+def recorded_trial(run: RunDirectory, number: int) -> tuple[TrialView, RunView]:
+    """A trial as its run has it, and the run.
+
+    Raises:
+        UsageError: The run has no such trial.
+    """
+    view = fold(read(run.journal))
+    trial = view.trial(number)
+    if trial is None or view.machine is None or view.workload is None:
+        numbers = sorted(t.number for t in view.trials)
+        raise UsageError(
+            f"The run {run.name!r} has no trial {number}.",
+            f"Its trials are {numbers[0]} to {numbers[-1]}." if numbers else "It has none yet.",
+        )
+    return trial, view
+
+
 def rerun_trial(run: RunDirectory, number: int) -> tuple[TrialView, TrialResult]:
     """Runs one trial of a run again, alone, under the same limits; the run stays as it is.
 
@@ -70,14 +87,9 @@ def rerun_trial(run: RunDirectory, number: int) -> tuple[TrialView, TrialResult]
         UsageError: The run has no such trial.
         AutotuneError: The workload cannot be loaded any more.
     """
-    view = fold(read(run.journal))
-    trial = view.trial(number)
-    if trial is None or view.machine is None or view.workload is None:
-        numbers = sorted(t.number for t in view.trials)
-        raise UsageError(
-            f"The run {run.name!r} has no trial {number}.",
-            f"Its trials are {numbers[0]} to {numbers[-1]}." if numbers else "It has none yet.",
-        )
+    trial, view = recorded_trial(run, number)
+    assert view.machine is not None
+    assert view.workload is not None
     request = requests.load(run)
     with tempfile.TemporaryDirectory(prefix="autotune-trial-") as directory:
         again = RunDirectory(Path(directory) / run.name)

@@ -118,6 +118,20 @@ class RunDirectory:
             ) from error
 
 
+def checked_name(name: str) -> str:
+    """A name that a run may have: one plain part of a path.
+
+    Raises:
+        UsageError: It would lead somewhere else, or be hidden.
+    """
+    if not name.strip() or name.startswith(".") or Path(name).name != name or "\\" in name:
+        raise UsageError(
+            f"A run cannot be called {name!r}.",
+            "Give a plain name such as minilm-1; --run-dir says where runs are kept.",
+        )
+    return name
+
+
 def new_name(root: Path, stem: str) -> str:
     """A free name model-date-counter below `root`."""
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"

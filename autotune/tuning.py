@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from autotune import advice, lease
+from autotune import advice, control, lease
 from autotune import request as requests
 from autotune.delivery import export_run
 from autotune.errors import (
@@ -35,7 +35,7 @@ from autotune.events import (
 from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
-from autotune.run_directory import RunDirectory, new_name
+from autotune.run_directory import RunDirectory, checked_name, new_name
 from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
@@ -62,16 +62,24 @@ def prepare(
         resume: Go on with a run that exists.
 
     Raises:
-        UsageError: The run exists and is not to be resumed, is missing, or is another job.
+        UsageError: The run exists and is not to be resumed, is missing, or is another job; or the
+            name leads elsewhere, or to something that is no run.
     """
     if resume:
         from autotune.run_directory import find
 
         run = find(run_root, name or "last")
         _same_job(requests.load(run), request, run)
+        # What was asked of an engine that has ended is not meant for the next one.
+        control.take(run.control)
         requests.save(request, run)
         return run
-    run = RunDirectory(run_root / (name or new_name(run_root, request.workload.name)))
+    name = checked_name(name or new_name(run_root, request.workload.name))
+    run = RunDirectory(run_root / name)
+    if not run.request.exists() and run.path.exists() and any(run.path.iterdir()):
+        raise UsageError(
+            f"{run.path} exists and is no run.", "Choose another --name, or another --run-dir."
+        )
     if run.request.exists() and not fresh:
         raise UsageError(
             f"There is a run {run.name!r} already.",

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, assert_never
 from autotune.configuration import Configuration
 from autotune.events import (
     BestChanged,
+    ConfirmationContinued,
     Confirmed,
     Document,
     FilesExported,
@@ -210,6 +211,8 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(view, best=event)
         case SearchEnded():
             return replace(view, search_ended=event, stage="confirming")
+        case ConfirmationContinued():
+            return view
         case Confirmed():
             return replace(view, confirmed=event)
         case RecommendationMade():

@@ -17,13 +17,14 @@ from autotune.cli import options
 from autotune.cli.declare import is_given, origin
 from autotune.cli.workload_options import PRECISIONS, TASKS
 from autotune.display import output
-from autotune.errors import UsageError
+from autotune.errors import UsageError, WorkloadError
 from autotune.goal import Budget, Goal
 from autotune.request import Request
 from autotune.run_directory import find
 from autotune.units import parse_bytes, parse_seconds
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 
+_SEEDS = 2**32
 ValueT = TypeVar("ValueT")
 WordT = TypeVar("WordT", bound=str)
 
@@ -85,6 +86,18 @@ class Reader:
             )
         return value
 
+    def seed(self, name: str, value: int | None) -> int | None:
+        """A number that every random generator takes.
+
+        Raises:
+            UsageError: It is negative or too large.
+        """
+        if value is not None and not 0 <= value < _SEEDS:
+            raise UsageError(
+                f"{self.flag(name)} must be from 0 to {_SEEDS - 1}, not {value}.", "42 will do."
+            )
+        return value
+
     def parsed(self, name: str, value: str | None, parse: Callable[[str], ValueT]) -> ValueT | None:
         """A size or a time.
 
@@ -130,7 +143,7 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
         driver=reader.choice("driver", chosen.driver, options.DRIVERS),
         local_sgd=_local_sgd(reader, chosen.local_sgd),
         total_steps=reader.at_least("total_steps", chosen.total_steps, 1),
-        seed=chosen.seed,
+        seed=reader.seed("seed", chosen.seed) or 0,
         storage=chosen.storage,
         out=_absolute(chosen.out),
         force=chosen.force,
@@ -170,7 +183,7 @@ def _workload(reader: Reader, chosen: options.Plan) -> WorkloadSpec:
             defaults,
             demo=True,
             max_length=reader.at_least("max_length", chosen.max_length, 2),
-            seed=defaults.seed if chosen.training_seed is None else chosen.training_seed,
+            seed=_training_seed(reader, chosen, defaults.seed),
         )
     if not (chosen.model or chosen.model_config):
         raise UsageError(
@@ -212,9 +225,14 @@ def _workload(reader: Reader, chosen: options.Plan) -> WorkloadSpec:
         optim=chosen.optim,
         learning_rate=_learning_rate(reader, chosen.learning_rate),
         lora=_lora(reader, chosen),
-        seed=defaults.seed if chosen.training_seed is None else chosen.training_seed,
+        seed=_training_seed(reader, chosen, defaults.seed),
         trust_remote_code=chosen.trust_remote_code,
     )
+
+
+def _training_seed(reader: Reader, chosen: options.Plan, otherwise: int) -> int:
+    seed = reader.seed("training_seed", chosen.training_seed)
+    return otherwise if seed is None else seed
 
 
 def _task(reader: Reader, chosen: options.Plan) -> Task:
@@ -229,10 +247,23 @@ def _task(reader: Reader, chosen: options.Plan) -> Task:
         if architecture.endswith(ending):
             output.talk(f"Task {task}, because the model is a {output.one_line(architecture)}.")
             return task
+    # A path that leads nowhere tells nothing of the task, and is the first thing to mend.
+    for name, value in (("model", chosen.model), ("model config", chosen.model_config)):
+        _must_be_there(name, value)
+    _must_be_there("dataset", chosen.dataset)
     raise UsageError(
-        "What the model should learn is not clear from its config and the columns.",
+        "What the model should learn is not clear: neither its config nor a column option says it.",
         f"Add --task, one of {', '.join(TASKS)}.",
     )
+
+
+def _must_be_there(what: str, value: str | None) -> None:
+    if value is None or Path(value).expanduser().exists():
+        return
+    if value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix:
+        raise WorkloadError(
+            f"The {what} {value} does not exist.", "Check the path; names on the hub need --task."
+        )
 
 
 def _architecture(source: str) -> str:

@@ -115,7 +115,7 @@ class Goal:
         str | None,
         option(
             "--budget",
-            "Time for everything, confirmation included; 10m by default.",
+            "Time for measuring, confirmation included; 10m by default. Files come after it.",
             panel=GOAL,
             metavar="TIME",
         ),

@@ -85,7 +85,7 @@ def report(error: AutotuneError) -> None:
         talk(f"Hint: {one_line(error.remedy)}")
 
 
-def wants_colour(stream: TextIO) -> bool:
+def wants_colour(stream: TextIO | None) -> bool:
     """Whether colour may be written: by NO_COLOR, FORCE_COLOR, TERM and the kind of stream."""
     if os.environ.get("NO_COLOR"):
         return False
@@ -94,10 +94,10 @@ def wants_colour(stream: TextIO) -> bool:
     return is_terminal(stream) and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def is_terminal(stream: TextIO) -> bool:
+def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person watches the stream directly."""
     try:
-        return stream.isatty()
+        return stream is not None and stream.isatty()
     except ValueError:  # The stream was closed.
         return False
 
@@ -120,13 +120,17 @@ def one_line(text: str, *, max_characters: int | None = None) -> str:
 def flush() -> None:
     """Flushes both streams; call it last."""
     for stream in (sys.stdout, sys.stderr):
+        if stream is None:  # It was closed when this process began.
+            continue
         try:
             stream.flush()
         except (OSError, ValueError):
             _silence(stream)
 
 
-def _write(stream: TextIO, text: str) -> None:
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:
+        return
     try:
         stream.write(text + "\n")
         stream.flush()

@@ -8,6 +8,7 @@ from typing import assert_never
 from autotune.display.output import one_line
 from autotune.events import (
     BestChanged,
+    ConfirmationContinued,
     Confirmed,
     Document,
     Event,
@@ -153,6 +154,13 @@ def lines(event: Event, view: RunView) -> list[str]:
         case SearchEnded():
             untried = f", {event.num_untried} left untried" if event.num_untried else ""
             return [f"✓ search ended: {one_line(event.reason)}{untried}"]
+        case ConfirmationContinued():
+            low, high = event.speedup_ci95
+            return [
+                f"  confirming: {format_change(event.speedup)} (95 %: {format_change(low)} to "
+                f"{format_change(high)}) after {event.num_rounds} of at most {event.most_rounds} "
+                "rounds"
+            ]
         case Confirmed():
             return [f"✓ {confirmation(event)}"]
         case RecommendationMade():

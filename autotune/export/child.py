@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -25,6 +25,8 @@ from pydantic import JsonValue
 from autotune.errors import ExportError
 
 _LOG_LINES = 12
+_LOOK_S = 0.2
+"""Time between two looks for a reason to stop."""
 
 
 def ask(
@@ -34,6 +36,7 @@ def ask(
     environment: Mapping[str, str],
     log: Path,
     time_limit_s: float,
+    should_stop: Callable[[], str | None] = lambda: None,
 ) -> JsonValue:
     """Runs a module of ours in a fresh process and returns its result.
 
@@ -43,9 +46,11 @@ def ask(
         environment: Variables on top of this process's own.
         log: File that takes what the child prints; it is appended to.
         time_limit_s: After this the child is ended.
+        should_stop: Asked in between; a reason ends the child.
 
     Raises:
-        ExportError: The child died or did not answer in time; the cause says at which stage.
+        ExportError: The child died, did not answer in time, or was to stop; the cause says at
+            which stage.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     ours, theirs = socket.socketpair()
@@ -63,7 +68,7 @@ def ask(
             )
         try:
             ours.sendall(json.dumps(request).encode() + b"\n")
-            return _answer(ours, process, log, time_limit_s)
+            return _answer(ours, process, log, time_limit_s, should_stop)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -71,7 +76,11 @@ def ask(
 
 
 def _answer(
-    channel: socket.socket, process: subprocess.Popen[bytes], log: Path, time_limit_s: float
+    channel: socket.socket,
+    process: subprocess.Popen[bytes],
+    log: Path,
+    time_limit_s: float,
+    should_stop: Callable[[], str | None],
 ) -> JsonValue:
     deadline_s = time.monotonic() + time_limit_s
     stage = "starting"
@@ -79,7 +88,11 @@ def _answer(
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         while (remaining_s := deadline_s - time.monotonic()) > 0:
-            if not selector.select(remaining_s):
+            is_ready = selector.select(min(remaining_s, _LOOK_S))
+            reason = should_stop()
+            if reason is not None:
+                raise ExportError(f"{reason} It came while {stage}.")
+            if not is_ready:
                 continue
             try:
                 data = channel.recv(1 << 16)

@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from autotune.errors import ExportError
+from autotune.errors import ExportError, UsageError
 from autotune.export import document
 from autotune.export.bundle import Bundle, bundle_adapter
 from autotune.export.child import ask
@@ -22,7 +22,19 @@ TIME_LIMIT_S = 900.0
 """For one cold start, two single optimizer steps and the tokenising of the data before them."""
 
 _CHILD = "autotune.export.verify"
-_LAST = "recommendation.json"
+FILE_NAMES = (
+    "recommendation.json",
+    "training_arguments.json",
+    "training_arguments.yaml",
+    "train.args",
+    "accelerate.yaml",
+    "report.svg",
+    "report.md",
+    "trainer.py",
+    "accelerator.py",
+)
+"""Every file that may be written."""
+_LAST = FILE_NAMES[0]
 """Moved into place after all others: where it is, the set is complete."""
 
 
@@ -46,6 +58,7 @@ def write(
     force: bool = False,
     log: Path | None = None,
     time_limit_s: float = TIME_LIMIT_S,
+    should_stop: Callable[[], str | None] = lambda: None,
 ) -> tuple[ExportedFile, ...]:
     """Writes every file of a run, or none.
 
@@ -58,16 +71,19 @@ def write(
         force: Replace files of the same names that hold something else.
         log: Keeps what the consumers print; None keeps it only where something fails.
         time_limit_s: For rendering and verification together.
+        should_stop: Asked in between; a reason ends it, and nothing is written.
 
     Raises:
-        ExportError: The directory cannot be written, holds files of another content, or a
-            consumer does not accept its file.
+        UsageError: The directory holds files of another content.
+        ExportError: It cannot be written, or a consumer does not accept its file.
     """
     directory = directory.absolute()
     if not force:
         _refuse_another_run(bundle, directory)
     with _staging(directory) as staging:
-        files = _ask(bundle, staging, write=True, log=log, time_limit_s=time_limit_s)
+        files = _ask(
+            bundle, staging, write=True, log=log, time_limit_s=time_limit_s, should_stop=should_stop
+        )
         if not force:
             names = [f.name for f in files if _differs(staging / f.name, directory / f.name)]
             _refuse(directory, names)
@@ -101,7 +117,13 @@ def verify(
 
 
 def _ask(
-    bundle: Bundle, directory: Path, *, write: bool, log: Path | None, time_limit_s: float
+    bundle: Bundle,
+    directory: Path,
+    *,
+    write: bool,
+    log: Path | None,
+    time_limit_s: float,
+    should_stop: Callable[[], str | None] = lambda: None,
 ) -> tuple[ExportedFile, ...]:
     request: JsonValue = {
         "bundle": json.loads(bundle_adapter().dump_json(bundle)),
@@ -110,7 +132,14 @@ def _ask(
     }
     kept = log or Path(tempfile.mkdtemp(prefix="autotune-export-")) / "export.log"
     environment = {**bundle.environment, **_QUIET}
-    answer = ask(_CHILD, request, environment=environment, log=kept, time_limit_s=time_limit_s)
+    answer = ask(
+        _CHILD,
+        request,
+        environment=environment,
+        log=kept,
+        time_limit_s=time_limit_s,
+        should_stop=should_stop,
+    )
     assert isinstance(answer, dict)
     if "failure" in answer:
         raise ExportError(_sentence(answer["failure"]), f"The log of the check is {kept}.")
@@ -170,7 +199,7 @@ def _refuse_another_run(bundle: Bundle, directory: Path) -> None:
 
 def _refuse(directory: Path, names: list[str]) -> None:
     if names:
-        raise ExportError(
+        raise UsageError(
             f"{directory} already holds {', '.join(names)} with another content.",
             "Choose another place with --out, or replace them with --force.",
         )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from autotune import control
 from autotune import request as requests
+from autotune.delivery import check_out
 from autotune.display import DISPLAYS, DisplayName, watch
 from autotune.display.base import Display
 from autotune.errors import (
@@ -178,6 +179,8 @@ def tune(
         out=str(out) if out is not None else None,
         parent_process=os.getpid(),
     )
+    if out is not None:
+        check_out(Path(out), run=name, force=False)
     call = _Call(job, request, Path(run_dir).expanduser(), name, display, fresh=fresh, park=park)
     if num_ranks == 1:
         found = call.answer()

@@ -7,11 +7,12 @@ machine does meanwhile hits all of them alike.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
-from autotune.events import Confirmed
+from autotune.events import ConfirmationContinued, Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
 from autotune.search.engine import Engine
@@ -28,6 +29,8 @@ NUM_LEADERS = 2
 """The best, and the next that may be as fast."""
 HALF_WIDTH = 0.02
 """The interval of the ratio is settled once it is at most this far from its middle."""
+SHOW_S = 0.6
+"""How long a display may take to show a message, in which nothing is measured."""
 BLOCK_S = 1.0
 """Aimed-at time of one contestant in one round."""
 TOGETHER_FRACTION = 0.7
@@ -140,10 +143,26 @@ class _Contest:
                 for contestant in self._contestants[first:] + self._contestants[:first]:
                     self._hold(contestant, contestant.block(self._steps_per_block))
                 rounds += 1
+                if rounds % MIN_ROUNDS == 0 and not self._is_settled(rounds):
+                    self._tell(rounds)
             return self._verdict(rounds)
         finally:
             for contestant in self._contestants:
                 contestant.close()
+
+    def _tell(self, rounds: int) -> None:
+        """Says how far it is, and waits until whoever shows it is done."""
+        leader = self._leader()
+        ratio = self._ratio(leader, self._reference())
+        self._session.emit(
+            ConfirmationContinued(
+                num_rounds=rounds,
+                most_rounds=MAX_ROUNDS,
+                speedup=ratio.value,
+                speedup_ci95=ratio.interval,
+            )
+        )
+        time.sleep(SHOW_S)
 
     def _hold(self, contestant: Contestant, fault: Outcome | None) -> None:
         """Calls the contest off where a contestant did not hold."""

@@ -105,11 +105,16 @@ class Session:
             self.stop = kind
             self.stopped_by = by or self.stopped_by or "request"
 
+    def why_end_now(self) -> str | None:
+        """A reason to end the whole run this moment, or None."""
+        self.listen()
+        return f"Stopped by {self.stopped_by}." if self.stop == "now" else None
+
     def why_stop_now(self) -> str | None:
         """A reason to end what runs this moment, or None."""
-        self.listen()
-        if self.stop == "now":
-            return f"Stopped by {self.stopped_by}."
+        reason = self.why_end_now()
+        if reason is not None:
+            return reason
         if self.trial_stop_requested:
             return "Stopped by request; the run goes on."
         return None

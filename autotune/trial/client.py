@@ -115,6 +115,12 @@ class Worker:
                 )
             case OutOfMemory():
                 self.close()
+                if not reply.is_certain:
+                    raise WorkerDiedError(
+                        f"The process that was loading the workload was killed: {reply.cause}",
+                        "Free memory on this machine, or choose a smaller model; --resume goes on "
+                        "with every finished trial.",
+                    )
                 raise WorkerDiedError(
                     f"Memory did not suffice to load the workload. {reply.cause}",
                     "Choose a smaller model, or free memory on this machine.",

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import torch
 
-from autotune.outcome import MemoryUse, Phases, Speed
+from autotune.outcome import PROCESS_ALONE, MemoryUse, Phases, Speed
 from autotune.trial.device import (
     high_water_bytes,
     read_peak,
@@ -298,7 +298,7 @@ def _measure_host(
 ) -> tuple[MemoryUse, float]:
     if limit_bytes <= level_bytes:
         raise HostBudgetExceeded(
-            f"The process alone occupies {format_bytes(level_bytes)} after its imports, and the "
+            f"{PROCESS_ALONE} {format_bytes(level_bytes)} after its imports, and the "
             f"limit leaves {format_bytes(limit_bytes)}.",
             level_bytes,
         )

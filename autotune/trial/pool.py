@@ -78,9 +78,19 @@ class WorkerPool:
     def load(self, worker: Worker) -> Worker | Stopped:
         """Waits until a launched worker has loaded the workload.
 
+        What has been loaded before and is now cut short is loaded once more by another worker.
+
         Raises:
             AutotuneError: The workload cannot be loaded; the worker is closed.
         """
+        try:
+            return self._load(worker)
+        except WorkerDiedError:
+            if not self.num_cold_starts:
+                raise
+            return self._load(self.launch())
+
+    def _load(self, worker: Worker) -> Worker | Stopped:
         start_s = time.perf_counter()
         try:
             ready = worker.wait_ready(time_limit_s=LOAD_LIMIT_S, should_stop=self._should_stop)

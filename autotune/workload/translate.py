@@ -42,6 +42,11 @@ def foreign_errors(subject: str, *, remedy: str, doing: str = "loaded") -> Itera
                 f"{subject} is neither here nor on the hub.",
                 "Check the name; what is private needs `hf auth login`.",
             ) from error
+        if "SafetensorError" in names or "UnpicklingError" in names:
+            raise WorkloadError(
+                f"{subject} has damaged weights: {root_cause(error)}",
+                "Copy or download them again.",
+            ) from error
         if is_unreachable(error):
             raise WorkloadError(
                 f"{subject} is not here, and the hub cannot be reached.",

@@ -152,3 +152,29 @@ def test_a_run_is_not_overwritten_and_only_the_same_job_is_resumed(tmp_path: Pat
     assert not run.journal.exists()
     moved = list(run.path.glob("journal.jsonl.*"))
     assert [path.read_text() for path in moved] == ["the story so far\n"]
+
+
+@pytest.mark.parametrize("name", ["../precious", "a/b", "..", ".hidden", " ", "/tmp/x"])
+def test_a_name_never_leads_out_of_the_place_for_runs(name: str, tmp_path: Path) -> None:
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
+    with pytest.raises(UsageError, match="cannot be called"):
+        tuning.prepare(asked, tmp_path / "runs", name, fresh=True, resume=False)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_directory_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "runs" / "thesis"
+    mine.mkdir(parents=True)
+    (mine / "journal.jsonl").write_text("mine")
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
+    with pytest.raises(UsageError, match="exists and is no run"):
+        tuning.prepare(asked, tmp_path / "runs", "thesis", fresh=True, resume=False)
+    assert [path.name for path in mine.iterdir()] == ["journal.jsonl"]
+
+
+def test_what_was_asked_of_an_engine_that_ended_does_not_stop_the_next(tmp_path: Path) -> None:
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
+    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
+    control.send(run.control, "stop_now", "SIGTERM")
+    tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
+    assert control.take(run.control) == []

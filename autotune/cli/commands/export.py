@@ -19,12 +19,15 @@ def run(context: typer.Context, chosen: options.Export) -> int:
 
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
     out = Path(chosen.out).expanduser() if chosen.out else directory.out
+    # A kind is typed without quotes more easily.
+    alternative = chosen.alternative.replace("-", " ") if chosen.alternative else None
+    delivery.check_alternative(directory, alternative)
+    delivery.check_out(out, run=directory.name, force=chosen.force)
     output.talk("Writing the files and reading each back through its consumer …")
     files = delivery.export_run(
         directory,
         out,
-        # A kind is typed without quotes more easily.
-        alternative=chosen.alternative.replace("-", " ") if chosen.alternative else None,
+        alternative=alternative,
         force=chosen.force,
     )
     if chosen.json:

@@ -20,6 +20,7 @@ def run(context: typer.Context, chosen: options.Trial) -> int:
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
     from autotune import planning
 
+    planning.recorded_trial(directory, chosen.number)
     output.talk(f"Running trial {chosen.number} of {directory.name} again, alone …")
     before, result = planning.rerun_trial(directory, chosen.number)
     now = replace(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
@@ -16,13 +14,14 @@ from autotune.cli.job import Reader, build_request
 from autotune.display import DISPLAYS, output
 from autotune.display.base import choose
 from autotune.display.watch import Signals, until_it_ends
-from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed, UsageError
+from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""
 _LOG_LINES = 15
+_BY_SIGNAL = (ExitCode.HANGUP, ExitCode.INTERRUPTED, ExitCode.TERMINATED)
 _ERRORS = {4: NothingFeasible, 5: Unconfirmed}
 
 
@@ -30,11 +29,11 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
     """Runs the command."""
     request = build_request(context, chosen)
     display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
-    if request.out is not None:
-        check_out(Path(request.out), run=chosen.name, force=request.force)
     # Loaded when the request is known to be sound: an error in it should be told at once.
-    from autotune import tuning
+    from autotune import delivery, tuning
 
+    if request.out is not None:
+        delivery.check_out(Path(request.out), run=chosen.name, force=request.force)
     with Signals() as signals:
         directory = tuning.prepare(
             request,
@@ -51,37 +50,6 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
             output.talk(f"Run {directory.name} in {directory.path}")
         view = until_it_ends(directory, engine, signals, display, before)
         return _finish(directory, view, engine, signals, chosen)
-
-
-def check_out(out: Path, *, run: str | None, force: bool) -> None:
-    """Looks at the place for the files before anything is measured, not after.
-
-    Args:
-        out: Where the files will go.
-        run: The name of the run, if it has one yet; its own files may be replaced.
-        force: Files of any run may be replaced.
-
-    Raises:
-        UsageError: It cannot be written, or holds the files of another run.
-    """
-    existing = next(path for path in (out, *out.parents) if path.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"The output directory {out} cannot be written: {error.strerror}.",
-            "Choose another place with --out.",
-        ) from error
-    try:
-        found = json.loads((out / "recommendation.json").read_bytes()).get("run")
-    except (OSError, ValueError, AttributeError):
-        return
-    if found != run and not force:
-        raise UsageError(
-            f"The output directory {out} holds the files of run {found!r}.",
-            "Choose another place with --out, or replace them with --force.",
-        )
 
 
 def _finish(
@@ -108,7 +76,8 @@ def _finish(
     elif view.trials:
         lines = [*summary.trials(view), *summary.ruled_out(view), *summary.warnings(view)]
         output.data("\n".join(lines).lstrip("\n"))
-    if signals.last is not None:
+    ended = view.ended
+    if signals.last is not None and (ended is None or ended.exit_code in (0, *_BY_SIGNAL)):
         return 128 + signals.last
     return error.exit_code if error is not None else ExitCode.OK
 
@@ -123,9 +92,7 @@ def _error(
     """What kept the run from ending well, with what to do about it."""
     resume = f"`{resume_command(directory, chosen)}` goes on with every finished trial."
     ended = view.ended
-    if signals.last is not None:
-        if ended is not None and ended.exit_code == ExitCode.OK:
-            return None
+    if signals.last is not None and (ended is None or ended.exit_code in _BY_SIGNAL):
         return AutotuneError(f"Stopped by {signals.last.name}.", resume)
     if ended is None:
         return AutotuneError(

@@ -99,6 +99,7 @@ class Bundle:
 
     document: Document
     driver: str = "trainer"
+    has_scripts: bool = True
     launch_environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -198,7 +199,7 @@ def test_a_trial_as_json_and_one_that_ends_otherwise(
     assert document["now"]["outcome"] == "out_of_memory"
     assert document["now"]["cause"] == "the system"
     assert main(["trial", "one", "7"]) == 2
-    assert "There is no trial 7." in capsys.readouterr().err
+    assert "has no trial 7." in capsys.readouterr().err
 
 
 def _plan(request: Request) -> Document:

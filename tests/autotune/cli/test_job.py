@@ -221,3 +221,34 @@ def test_resume_takes_the_stored_job_and_what_was_given_anew(build: Build, tmp_p
     assert changed == replace(
         stored, budget=Budget(trials=30, seconds=120.0), out=str(tmp_path / "here")
     )
+
+
+@pytest.mark.parametrize("option", ["--seed", "--training-seed"])
+@pytest.mark.parametrize("value", ["-1", str(2**32)])
+def test_a_seed_is_one_that_every_generator_takes(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tune", "--demo", option, value]) == 2
+    assert f"{option} must be from 0 to 4294967295" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset", "says"),
+    [
+        ("./missing", "data.csv", "The model ./missing does not exist"),
+        (".", "missing.csv", "The dataset missing.csv does not exist"),
+        (".", "data.csv", "What the model should learn is not clear"),
+    ],
+)
+def test_a_wrong_path_is_told_before_the_task_is_missed(
+    model: str,
+    dataset: str,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").write_text("text,label\n")
+    assert main(["tune", "--model", model, "--dataset", dataset]) == 2
+    assert says in capsys.readouterr().err

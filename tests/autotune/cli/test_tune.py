@@ -130,14 +130,15 @@ def test_an_output_directory_that_cannot_take_the_files_is_told_before_the_run(
     tune: Tune, tmp_path: Path, capsys: Captured
 ) -> None:
     (tmp_path / "file").touch()
-    places = ["file/out"] + (["/proc/out"] if Path("/proc/version").exists() else [])
-    for place in places:
-        assert tune("good", "--demo", "--out", place) == 2
-        assert f"{place} cannot be written" in capsys.readouterr().err
+    assert tune("good", "--demo", "--out", "file/out") == 2
+    assert "file is a file" in capsys.readouterr().err
+    if Path("/proc/version").exists():
+        assert tune("good", "--demo", "--out", "/proc/out") == 2
+        assert "/proc/out cannot be written" in capsys.readouterr().err
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "recommendation.json").write_text('{"run": "another"}')
     assert tune("good", "--demo", "--out", "out") == 2
-    assert "holds the files of run 'another'" in capsys.readouterr().err
+    assert "holds files of run 'another'" in capsys.readouterr().err
     assert not (tmp_path / "autotune-runs").exists()
     assert tune("good", "--demo", "--out", "out", "--force") == 0
     (tmp_path / "out" / "recommendation.json").write_text('{"run": "one"}')

@@ -89,3 +89,15 @@ def test_a_result_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(sys, "stdout", stream)
         with pytest.raises(AutotuneError, match="cannot be written to stdout"):
             output.data("lost")
+
+
+def test_streams_that_were_closed_before_the_start_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    monkeypatch.setattr("sys.stderr", None)
+    output.prepare_streams()
+    output.data("nobody")
+    output.talk("nobody")
+    output.report(AutotuneError("cause", "remedy"))
+    output.flush()
