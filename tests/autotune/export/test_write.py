@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration import Checkpointing
-from autotune.errors import ExportError
+from autotune.errors import AutotuneError, ExportError
 from autotune.export import write as write_module
 from autotune.export.bundle import Bundle
 from autotune.export.document import as_json
@@ -152,7 +152,7 @@ def test_nothing_is_overwritten_unless_asked(child: Callable[..., None], tmp_pat
     child(one="1", two="2")
     (tmp_path / "one").write_text("mine")
     (tmp_path / "other").write_text("mine too")
-    with pytest.raises(ExportError, match="already holds one with another content") as caught:
+    with pytest.raises(AutotuneError, match="already holds one with another content") as caught:
         write(bundle(), tmp_path)
     assert caught.value.remedy is not None
     assert "--force" in caught.value.remedy
@@ -172,9 +172,9 @@ def test_nothing_is_overwritten_unless_asked(child: Callable[..., None], tmp_pat
 def test_a_directory_in_the_place_of_a_file(child: Callable[..., None], tmp_path: Path) -> None:
     child(one="1", two="2")
     (tmp_path / "two").mkdir()
-    with pytest.raises(ExportError, match="already holds two"):
+    with pytest.raises(AutotuneError, match="already holds two"):
         write(bundle(), tmp_path)
-    with pytest.raises(ExportError, match="two is a directory, where a file has to go"):
+    with pytest.raises(AutotuneError, match="two is a directory, where a file has to go"):
         write(bundle(), tmp_path, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["two"]
 
@@ -185,7 +185,7 @@ def test_another_runs_answer_is_refused_at_once(tmp_path: Path) -> None:
     (tmp_path / "recommendation.json").write_text(as_json(made.document))
     document: Any = copy.deepcopy(made.document)
     document["cost"]["wall_s"] = 1.0
-    with pytest.raises(ExportError, match=r"already holds recommendation\.json"):
+    with pytest.raises(AutotuneError, match=r"already holds recommendation\.json"):
         write(replace(made, document=document), tmp_path)
     assert json.loads((tmp_path / "recommendation.json").read_text()) == made.document
 
