@@ -31,8 +31,8 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
         repair_loss: Whether loss parity needs `model_accepts_loss_kwargs = False`.
 
     Raises:
-        UsageError: The Trainer trains right now, has another number of ranks, or its model has no
-            switch for checkpointing.
+        UsageError: The Trainer trains right now, has another number of ranks, is to average its
+            parameters, or its model has no switch for checkpointing.
     """
     arguments = trainer.args
     if getattr(trainer, "is_in_train", False):
@@ -44,6 +44,12 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
             f"The recommendation is for {configuration.world_size} rank(s), and this Trainer has "
             f"{arguments.world_size}.",
             "Start as many processes as were tuned, or tune again with these.",
+        )
+    if configuration.local_sgd_steps > 1:
+        raise UsageError(
+            f"A Trainer cannot be told to average its parameters every "
+            f"{configuration.local_sgd_steps} optimizer steps.",
+            "Use recommendation.local_sgd(accelerator, model) in an Accelerate loop.",
         )
     before = configuration_of(
         arguments,

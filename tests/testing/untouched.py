@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
+import psutil
 import torch
 from transformers import Trainer
 
@@ -67,7 +68,8 @@ class Snapshot:
                 "logging": _logging(),
                 "warnings": list(warnings.filters),
                 "threads of torch": (torch.get_num_threads(), torch.is_grad_enabled()),
-                "threads": sorted(t.name for t in threading.enumerate() if t.name == "MainThread"),
+                "threads": sorted(thread.name for thread in threading.enumerate()),
+                "children": sorted(child.pid for child in psutil.Process().children()),
                 "default dtype": torch.get_default_dtype(),
                 "files": _files(directory),
                 "umask": _umask(),

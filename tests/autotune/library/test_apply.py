@@ -6,7 +6,7 @@ import copy
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +184,9 @@ def test_what_cannot_hold_is_refused(tmp_path: Path) -> None:
     trainer = live.trainer(tmp_path)
     with pytest.raises(UsageError, match=r"2 rank\(s\), and this Trainer has 1"):
         apply(trainer, configuration(2, 1, world_size=2), repair_loss=False)
+    averaging = replace(configuration(2, 2), local_sgd_steps=8)
+    with pytest.raises(UsageError, match="every 8 optimizer steps"):
+        apply(trainer, averaging, repair_loss=False)
     trainer.is_in_train = True
     with pytest.raises(UsageError, match="in the middle of train"):
         apply(trainer, configuration(4, 1), repair_loss=False)
