@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pydantic import JsonValue, TypeAdapter
 
-from autotune.configuration import Configuration
+from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.events import Confirmed, Document
 from autotune.outcome import PROCESS_ALONE, Measured, MemoryUse, Outcome, OutOfMemory
 from autotune.request import Request
 from autotune.search.history import History
 from autotune.search.ranking import AlternativeKind, Standing
-from autotune.units import format_bytes, format_change
+from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
 
@@ -144,7 +145,7 @@ def _reasons(
     facts: WorkloadFacts,
 ) -> Iterator[str]:
     configuration = chosen.configuration
-    yield _speed_reason(history, configuration, confirmed)
+    yield _speed_reason(view, history, configuration, confirmed)
     if not confirmed.settled and confirmed.speedup_ci95[0] < confirmed.speedup_ci95[1]:
         low, high = confirmed.speedup_ci95
         yield (
@@ -172,16 +173,12 @@ def _reasons(
     yield from facts.notes
 
 
-def _speed_reason(history: History, configuration: Configuration, confirmed: Confirmed) -> str:
+def _speed_reason(
+    view: RunView, history: History, configuration: Configuration, confirmed: Confirmed
+) -> str:
     rounds = f"in {confirmed.num_pairs} interleaved rounds, each in its own fresh process"
     if configuration == history.space.baseline:
-        others = [t for t in history.measured if t.configuration != configuration]
-        return (
-            f"Nothing measured is faster than what you have: {len(others)} other configurations "
-            f"were tried, and the best of them measured again {rounds}."
-            if others
-            else "What you have is the only configuration that could be measured."
-        )
+        return _why_no_change(view, history, rounds)
     if confirmed.baseline_number is None:
         return (
             f"The baseline {history.space.baseline} could not be measured; of what could, this is "
@@ -193,6 +190,30 @@ def _speed_reason(history: History, configuration: Configuration, confirmed: Con
     if confirmed.is_tie:
         return f"It is as fast as the baseline ({change}, {rounds}) and leaves more memory free."
     return f"{change}, {rounds}."
+
+
+def _why_no_change(view: RunView, history: History, rounds: str) -> str:
+    num_others = sum(
+        t.is_search and t.configuration != history.space.baseline for t in history.trials
+    )
+    if not num_others:
+        ended = view.search_ended
+        return (
+            "Nothing but what you have was tried"
+            f"{f': {ended.reason}' if ended is not None else ''}."
+        )
+    again = [t for t in view.trials if t.purpose == "confirm" and t.measured is not None]
+    rates = {t.configuration: t.measured.samples_per_s for t in again if t.measured is not None}
+    own = rates.pop(history.space.baseline, None)
+    plural = "s" if num_others > 1 else ""
+    tried = f"{num_others} other configuration{plural} {'were' if plural else 'was'} tried"
+    if not rates or own is None:
+        return f"Nothing measured is faster than what you have: {tried}."
+    best, rate = max(rates.items(), key=lambda pair: pair[1])
+    return (
+        f"Nothing proved faster than what you have: {tried}, and the best of them, {best}, made "
+        f"{format_rate(rate)} samples/s against {format_rate(own)} {rounds}."
+    )
 
 
 def _memory_reasons(history: History) -> Iterator[str]:
@@ -213,12 +234,26 @@ def _checkpointing_reasons(history: History, configuration: Configuration) -> It
     has_forms = len(history.space.forms) > 1
     tried = any(t.configuration.checkpointing.is_on for t in history.trials)
     if configuration.checkpointing.is_on:
-        yield f"{str(configuration.checkpointing).capitalize()} makes room for this micro-batch."
+        yield _why_checkpointing(history, configuration)
     elif has_forms and not tried:
         yield (
             "Checkpointing is left off without a trial: it recomputes activations to save memory, "
             "and no larger micro-batch that would need the memory promised a gain."
         )
+
+
+def _why_checkpointing(history: History, configuration: Configuration) -> str:
+    """Why a form of checkpointing is part of the answer: never without having tried it."""
+    form = str(configuration.checkpointing).capitalize()
+    without = replace(configuration, checkpointing=NO_CHECKPOINTING)
+    if any(isinstance(t.outcome, Measured) for t in history.of(without)):
+        return (
+            f"{form} was measured to be no slower than training without it, or needs less memory."
+        )
+    region = history.closed_by(without)
+    if history.of(without) or (region is not None and region.by_memory):
+        return f"{form} makes room for this micro-batch."
+    return f"{form} stays as you have it: {without} was not tried."
 
 
 def _also_consider(view: RunView, facts: WorkloadFacts) -> Iterator[str]:

@@ -81,7 +81,7 @@ def check_alternative(run: RunDirectory, alternative: str | None) -> RunView:
     if view.recommendation is None:
         raise UsageError(
             f"The run {run.name!r} has no recommendation yet.",
-            "Let it end, or go on with it by `autotune tune --resume`.",
+            "Let it end, or go on with it: `autotune tune --resume`, or the same call of tune().",
         )
     _chosen(view.recommendation, alternative)
     return view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 MARGIN_FRACTION = 0.05
@@ -25,6 +26,10 @@ class Goal:
     """Bytes that the training process may occupy; None is what the machine has free."""
 
     def __post_init__(self) -> None:
+        for name in ("global_batch_size", "memory_limit_bytes"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+                raise TypeError(f"{name} is a whole number, not {value!r}.")
         if self.global_batch_size is not None and self.global_batch_size < 1:
             raise ValueError(f"global_batch_size must be at least 1, not {self.global_batch_size}.")
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -48,6 +53,10 @@ class Budget:
     """Wall time from the start of the engine to the recommendation."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.trials, int) or isinstance(self.trials, bool):
+            raise TypeError(f"trials is a whole number, not {self.trials!r}.")
+        if not isinstance(self.seconds, int | float) or not math.isfinite(self.seconds):
+            raise TypeError(f"seconds is a number, not {self.seconds!r}.")
         if self.trials < 1:
             raise ValueError(f"trials must be at least 1, not {self.trials}.")
         if self.seconds <= 0:

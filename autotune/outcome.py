@@ -52,7 +52,7 @@ class Speed:
     """Samples that each of these steps trained on."""
     step_tokens: tuple[int, ...]
     """Tokens of each of these steps without padding; zeros where samples have no tokens."""
-    losses: tuple[float, ...] = ()
+    losses: tuple[float | None, ...] = ()
     """Loss of each timed step, averaged over its micro-batches."""
     num_warmup_steps: int = 0
 

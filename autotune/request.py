@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,6 +19,9 @@ Driver: TypeAlias = Literal["trainer", "accelerate"]
 """Whose training loop the trials run."""
 SamplerName: TypeAlias = Literal["auto", "tpe", "gp", "random", "grid"]
 """auto is our deterministic order; the others are Optuna's samplers."""
+
+
+SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

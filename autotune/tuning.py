@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from autotune import advice, control, lease
+from autotune import advice, lease
 from autotune import request as requests
 from autotune.delivery import export_run
 from autotune.errors import (
@@ -25,7 +22,6 @@ from autotune.errors import (
     ExitCode,
     NothingFeasible,
     Unconfirmed,
-    UsageError,
 )
 from autotune.events import (
     RecommendationMade,
@@ -35,7 +31,7 @@ from autotune.events import (
 from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
-from autotune.run_directory import RunDirectory, checked_name, new_name
+from autotune.run_directory import RunDirectory
 from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
@@ -43,100 +39,9 @@ from autotune.search.history import History, finished_trials
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
+from autotune.starting import library_versions
 from autotune.view import RunView, fold
 from autotune.workload.spec import Capsule
-
-LIBRARIES = ("autotune-advisor", "torch", "transformers", "accelerate", "optuna", "datasets")
-
-
-def prepare(
-    request: Request, run_root: Path, name: str | None, *, fresh: bool, resume: bool
-) -> RunDirectory:
-    """Makes the directory of a new run, or takes up an existing one.
-
-    Args:
-        request: What is asked for.
-        run_root: Where runs are kept.
-        name: The run's name; None makes one up, or takes the newest run when resuming.
-        fresh: Start over though a run of that name exists.
-        resume: Go on with a run that exists.
-
-    Raises:
-        UsageError: The run exists and is not to be resumed, is missing, or is another job; or the
-            name leads elsewhere, or to something that is no run.
-    """
-    if resume:
-        from autotune.run_directory import find
-
-        run = find(run_root, name or "last")
-        _same_job(requests.load(run), request, run)
-        # What was asked of an engine that has ended is not meant for the next one.
-        control.take(run.control)
-        requests.save(request, run)
-        return run
-    name = checked_name(name or new_name(run_root, request.workload.name))
-    run = RunDirectory(run_root / name)
-    if not run.request.exists() and run.path.exists() and any(run.path.iterdir()):
-        raise UsageError(
-            f"{run.path} exists and is no run.", "Choose another --name, or another --run-dir."
-        )
-    if run.request.exists() and not fresh:
-        raise UsageError(
-            f"There is a run {run.name!r} already.",
-            "Go on with it by --resume, replace it by --fresh, or choose another --name.",
-        )
-    held = lease.read(run.lease)
-    if held is not None and held.is_alive:
-        raise UsageError(
-            f"The run {run.name!r} is being worked on by process {held.process} on {held.host}.",
-            "Stop it first, or choose another --name.",
-        )
-    run.create()
-    if fresh:
-        _forget(run)
-    requests.save(request, run)
-    return run
-
-
-def _same_job(before: Request, now: Request, run: RunDirectory) -> None:
-    kept = ("workload", "goal", "baseline_micro_batch_size", "driver", "processes", "local_sgd")
-    for field in kept:
-        if getattr(before, field) != getattr(now, field):
-            raise UsageError(
-                f"The run {run.name!r} was started with another {field.replace('_', ' ')}: "
-                f"{getattr(before, field)} instead of {getattr(now, field)}.",
-                "Resume it with its own options (autotune tune --resume --name "
-                f"{run.name}), or start a new run.",
-            )
-
-
-def _forget(run: RunDirectory) -> None:
-    """Moves the story of an earlier run of that name aside; nothing is deleted."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    for path in (run.journal, run.progress, run.study):
-        if path.exists():
-            path.rename(path.with_name(f"{path.name}.{stamp}"))
-
-
-def start_engine(
-    run: RunDirectory, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
-    """Starts the engine of a run as a process in a session of its own, and does not wait.
-
-    Args:
-        run: What it works on.
-        environment: Its variables; None is those of this process.
-    """
-    with run.engine_log.open("ab") as log:
-        return subprocess.Popen(
-            # Nothing in the current directory may stand in for a module of ours.
-            [sys.executable, "-P", "-m", "autotune.tuning", str(run.path.absolute())],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            env=environment,
-        )
 
 
 def run_engine(run: RunDirectory) -> ExitCode:
@@ -283,17 +188,6 @@ def _run_started(session: Session, request: Request, *, resumed: bool) -> RunSta
         host=socket.gethostname(),
         resumed=resumed,
     )
-
-
-def library_versions() -> dict[str, str]:
-    """Versions of the libraries that decide what is measured, without importing them."""
-    versions = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return versions
 
 
 def main() -> None:

@@ -95,8 +95,8 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
             "The loss of this model ignores the count that Trainer hands it, so that Trainer as it "
             "stands multiplies loss and gradients by the accumulation steps. The trials set "
             "`trainer.model_accepts_loss_kwargs = False`, which mends that, and so do "
-            "`recommendation.apply(trainer)` and `trainer.py`; a script of your own needs the same "
-            "line.",
+            "`recommendation.apply(trainer)` and exported scripts; a script of your own needs the "
+            "same line.",
         ]
     return "\n".join(lines)
 

@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.library.steps import differences, rescale
 from autotune.trial.training_arguments import knob_fields, set_checkpointing
 from autotune.workload.live.arguments import configuration_of
-from autotune.workload.live.job import is_checkpointing
+from autotune.workload.live.job import base_trainer, is_checkpointing
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainingArguments
@@ -34,6 +34,10 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
         UsageError: The Trainer trains right now, has another number of ranks, is to average its
             parameters, or its model has no switch for checkpointing.
     """
+    if not isinstance(trainer, base_trainer()):
+        raise UsageError(
+            f"A {type(trainer).__name__} is no Trainer.", "Give apply() a transformers.Trainer."
+        )
     arguments = trainer.args
     if getattr(trainer, "is_in_train", False):
         raise UsageError(
@@ -56,6 +60,10 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
         is_checkpointing=is_checkpointing(trainer.model),
         world_size=arguments.world_size,
     )
+    if repair_loss:
+        trainer.model_accepts_loss_kwargs = False
+    if before == configuration:
+        return
     try:
         set_checkpointing(trainer.model, configuration.checkpointing)
     except (AttributeError, ValueError) as error:
@@ -73,13 +81,13 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
     # It was made with the accumulation steps, and the plugins, of the arguments as they were.
     trainer.create_accelerator_and_postprocess()
     _drop_second_count(arguments)
-    if repair_loss:
-        trainer.model_accepts_loss_kwargs = False
     _tell(changes, stacklevel=4)
 
 
-def set_knobs(arguments: TrainingArguments, configuration: Configuration) -> list[str]:
-    """Sets the fields of the knobs; returns what else had to change, in sentences."""
+def set_knobs(
+    arguments: TrainingArguments, configuration: Configuration, but: Sequence[str] = ()
+) -> list[str]:
+    """Sets the fields of the knobs, but for some; returns what else had to change, in sentences."""
     changes = []
     values = knob_fields(configuration)
     options = next((value for name, value in values.items() if name.endswith("_kwargs")), None)
@@ -87,8 +95,8 @@ def set_knobs(arguments: TrainingArguments, configuration: Configuration) -> lis
     for name in {"activation_checkpointing", "gradient_checkpointing"} & known:
         # Where both names exist, the old one mirrors the new one.
         values |= {name: configuration.checkpointing.is_on, f"{name}_kwargs": options}
-    for name, value in values.items():
-        setattr(arguments, name, value)
+    for name in values.keys() - {*but}:
+        setattr(arguments, name, values[name])
     if arguments.auto_find_batch_size:
         arguments.auto_find_batch_size = False
         changes.append(
@@ -141,6 +149,9 @@ def remade(
             f"{kind.__name__} has no field {unknown[0]!r}.",
             f"Did you mean {near[0]!r}?" if near else "Leave it out.",
         )
+    overridden = sorted({*knob_fields(configuration)} & {*changes})
+    if overridden:
+        _tell([f"{', '.join(overridden)} is not the recommended one, as you asked"], stacklevel=4)
     if arguments is None:
         values: dict[str, object] = {"output_dir": "trainer_output", **knob_fields(configuration)}
         if precision != "fp32":
@@ -153,7 +164,7 @@ def remade(
     )
     before = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
     told = [
-        *set_knobs(made, configuration),
+        *set_knobs(made, configuration, but=overridden),
         *rescale(made, before * arguments.world_size, configuration.global_batch_size),
     ]
     _tell(told, stacklevel=5)

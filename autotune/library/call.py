@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import time
@@ -30,9 +31,10 @@ from autotune.journal import read
 from autotune.library import notebook, ranks, stored
 from autotune.library.parking import parked
 from autotune.library.recommendation import Recommendation
-from autotune.request import Request, SamplerName
+from autotune.library.words import in_library_words
+from autotune.request import SAMPLERS, Request, SamplerName
 from autotune.run_directory import RunDirectory
-from autotune.tuning import prepare, start_engine
+from autotune.starting import prepare, start_engine
 from autotune.view import RunView, fold
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
@@ -124,10 +126,7 @@ def tune(
         >>> recommendation.configuration.global_batch_size
         4
     """
-    if display not in DISPLAYS:
-        raise UsageError(
-            f"There is no display {display!r}.", f"Choose one of {', '.join(DISPLAYS)}."
-        )
+    _check(display=display, goal=goal, budget=budget, sampler=sampler, seed=seed)
     parts = {
         "model": model,
         "train_dataset": train_dataset,
@@ -159,37 +158,89 @@ def tune(
     elif isinstance(trainer, base_trainer()):
         args = trainer.args
         job = job_of_trainer(trainer)
-    elif callable(trainer):
-        job = trainer
     else:
+        job = _maker(trainer)
+    with in_library_words():
+        num_ranks = ranks.num_ranks()
+        budget = budget or Budget()
+        request = Request(
+            workload=_capsule(job, num_ranks),
+            goal=goal or Goal(),
+            budget=budget,
+            sampler=sampler,
+            processes=num_ranks,
+            seed=seed,
+            storage=storage,
+            out=str(out) if out is not None else None,
+            parent_process=os.getpid(),
+        )
+        if out is not None:
+            check_out(Path(out), run=name, force=False)
+        call = _Call(
+            job, request, Path(run_dir).expanduser(), name, display, fresh=fresh, park=park
+        )
+        if num_ranks == 1:
+            found = call.answer()
+        else:
+            document = ranks.on_first_rank(
+                lambda: call.answer().document, time_limit_s=2 * budget.seconds + 600.0
+            )
+            found = Recommendation.of(document)
+        return replace(found, _arguments=args)
+
+
+def _check(*, display: object, goal: object, budget: object, sampler: object, seed: object) -> None:
+    """Says what is of the wrong kind before anything starts.
+
+    Raises:
+        UsageError: One of them is.
+    """
+    for name, value, known in (("display", display, DISPLAYS), ("sampler", sampler, SAMPLERS)):
+        if value not in known:
+            raise UsageError(f"There is no {name} {value!r}.", f"Choose one of {', '.join(known)}.")
+    if goal is not None and not isinstance(goal, Goal):
         raise UsageError(
-            f"tune() was given a {type(trainer).__name__}.",
+            f"The goal is a {type(goal).__name__}.",
+            "Give an autotune.Goal, such as Goal(global_batch_size=64).",
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise UsageError(
+            f"The budget is a {type(budget).__name__}.",
+            "Give an autotune.Budget, such as Budget(seconds=300.0).",
+        )
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise UsageError(f"The seed {seed!r} is none.", "Give a whole number from 0 to 2**32 - 1.")
+
+
+def _maker(given: object) -> Callable[[], Trainer]:
+    """A function that makes a Trainer, as far as can be told without calling it.
+
+    Raises:
+        UsageError: It is something else, or needs arguments.
+    """
+    import torch
+
+    if isinstance(given, torch.nn.Module):
+        raise UsageError(
+            f"tune() was given a model, a {type(given).__name__}.",
+            "Give it the Trainer; or the model as model=…, with args=… and train_dataset=….",
+        )
+    if not callable(given):
+        raise UsageError(
+            f"tune() was given a {type(given).__name__}.",
             "Give it a transformers.Trainer, or a function that makes one.",
         )
-    num_ranks = ranks.num_ranks()
-    budget = budget or Budget()
-    request = Request(
-        workload=_capsule(job, num_ranks),
-        goal=goal or Goal(),
-        budget=budget,
-        sampler=sampler,
-        processes=num_ranks,
-        seed=seed,
-        storage=storage,
-        out=str(out) if out is not None else None,
-        parent_process=os.getpid(),
-    )
-    if out is not None:
-        check_out(Path(out), run=name, force=False)
-    call = _Call(job, request, Path(run_dir).expanduser(), name, display, fresh=fresh, park=park)
-    if num_ranks == 1:
-        found = call.answer()
-    else:
-        document = ranks.on_first_rank(
-            lambda: call.answer().document, time_limit_s=2 * budget.seconds + 600.0
-        )
-        found = Recommendation.of(document)
-    return replace(found, _arguments=args)
+    try:
+        inspect.signature(given).bind()
+    except TypeError as error:
+        raise UsageError(
+            f"The function that tune() was given needs arguments: {error}.",
+            "Give a function without any, such as lambda: make_trainer(size=3).",
+        ) from None
+    except ValueError:
+        pass  # Some built-in callables tell no signature.
+    made: Callable[[], Trainer] = given
+    return made
 
 
 def _capsule(job: Job | Callable[[], Trainer], num_ranks: int) -> Capsule:

@@ -164,8 +164,13 @@ class Recommendation:
             f"{format_bytes(answer.memory_limit_bytes)}"
         )
         if not self.is_change:
+            told = (
+                "nothing proved better than what you have"
+                if any(trial.purpose == "search" for trial in self.evidence.trials)
+                else "nothing but what you have was tried"
+            )
             return (
-                f"{self.configuration}: nothing measured is better than what you have, "
+                f"{self.configuration}: {told}, "
                 f"{format_rate(readings.samples_per_s)} samples/s, {memory}"
             )
         if self.configuration == answer.configuration and answer.speedup is not None:
@@ -364,7 +369,7 @@ def load(path: str | PathLike[str]) -> Recommendation:
         >>> autotune.load(path_to_recommendation).configuration.global_batch_size
         16
     """
-    place = Path(path)
+    place = Path(path).absolute()
     if place.is_dir():
         place = place / "recommendation.json"
     try:

@@ -32,7 +32,10 @@ def rescale(arguments: TrainingArguments, before: int, after: int) -> Iterator[s
         steps = getattr(arguments, name, None)
         if not isinstance(steps, int | float) or steps < 1 or not _counts(arguments, name):
             continue
-        setattr(arguments, name, max(1, round(steps * before / after)))
+        anew = max(1, round(steps * before / after))
+        if anew == steps:
+            continue
+        setattr(arguments, name, anew)
         yield (
             f"{name} is {getattr(arguments, name)} instead of {steps:g}: a step trains on {after} "
             f"rows instead of {before}"

@@ -14,7 +14,7 @@ from autotune.journal import read
 from autotune.library.recommendation import Recommendation
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, list_runs
-from autotune.tuning import library_versions
+from autotune.starting import library_versions
 from autotune.view import RunView, fold
 from autotune.workload.spec import Capsule
 from probes import nvml, store

@@ -90,9 +90,10 @@ def judge_parity(found: ParityFound, num_rows: int) -> ParityChecked:
                 gradient_difference=gradient,
                 detail=(
                     f"{fault}, because the model takes loss keywords that its loss ignores. The "
-                    "trials, trainer.py and recommendation.apply(trainer) set "
-                    "trainer.model_accepts_loss_kwargs = False, with which they agree; do the same "
-                    "in a script of your own, where the exported arguments alone cannot."
+                    "trials and recommendation.apply(trainer) set "
+                    "trainer.model_accepts_loss_kwargs = False, with which they agree, and so do "
+                    "exported scripts; do the same in a script of your own, where the exported "
+                    "arguments alone cannot."
                 ),
             )
     return ParityChecked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -60,6 +61,9 @@ def check_parity(
         if isinstance(stepper, TrainerStepper) and stepper.trainer.model_accepts_loss_kwargs:
             stepper.trainer.model_accepts_loss_kwargs = False
             repaired = _compare(stepper, whole, parts)
+    for loss in losses:
+        if not math.isfinite(loss):
+            raise ValueError(f"The loss of the model is {loss} on {num_rows} rows of the data.")
     return ParityFound(
         losses=losses,
         gradient_norms=norms,

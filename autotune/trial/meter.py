@@ -83,7 +83,7 @@ class SpeedSession:
         times_s: list[float] = []
         samples: list[int] = []
         tokens: list[int] = []
-        losses: list[float] = []
+        losses: list[float | None] = []
         self.report(Progress(stage="speed", step=0, num_steps=max_steps))
         while len(times_s) < min_steps or not (
             len(times_s) >= max_steps
@@ -94,7 +94,9 @@ class SpeedSession:
             times_s.append(step_s)
             samples.append(sum(self.stepper.num_rows(batch) for batch in window))
             tokens.append(sum(self.stepper.workload.count_tokens(batch) for batch in window))
-            losses.append(float(loss))
+            value = float(loss)
+            # A file of the run could not hold a value that is no number.
+            losses.append(value if math.isfinite(value) else None)
         self.report(
             Progress(
                 stage="speed",

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune import control, lease, tuning
+from autotune import control, lease, starting
 from autotune import request as requests
 from autotune.errors import UsageError
 from autotune.export.document import read as read_document
@@ -48,8 +48,8 @@ def measured(view: RunView) -> list[int]:
 @pytest.mark.timeout(900)
 def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_path: Path) -> None:
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4)
-    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
-    engine = tuning.start_engine(run)
+    run = starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
+    engine = starting.start_engine(run)
     before = wait_for(run, lambda view: len(measured(view)) >= 2)
     children = psutil.Process(engine.pid).children(recursive=True)
     assert children
@@ -64,8 +64,8 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     with run.journal.open("ab") as journal:
         journal.write(b'{"seq": 99, "t_s": 1.0, "event": {"kind": "trial_st')
 
-    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
-    engine = tuning.start_engine(run)
+    run = starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
+    engine = starting.start_engine(run)
     assert engine.wait(timeout=600) == 0
     view = fold(read(run.journal))
     assert view.ended is not None
@@ -89,7 +89,7 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     assert all((run.out / name).is_file() for name in files)
     assert "model_accepts_loss_kwargs = False" in (run.out / "trainer.py").read_text()
 
-    resumed = tuning.start_engine(run)
+    resumed = starting.start_engine(run)
     assert resumed.wait(timeout=120) == 0
     again = fold(read(run.journal))
     assert again.ended is not None
@@ -101,8 +101,8 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
 @pytest.mark.timeout(600)
 def test_a_signalled_engine_saves_reaps_and_says_which_signal(tmp_path: Path) -> None:
     asked = jobs.request(jobs.language_model(tmp_path), tmp_path)
-    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
-    engine = tuning.start_engine(run)
+    run = starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
+    engine = starting.start_engine(run)
     wait_for(run, lambda view: view.running is not None)
     children = psutil.Process(engine.pid).children(recursive=True)
     os.kill(engine.pid, signal.SIGTERM)
@@ -121,11 +121,11 @@ def test_a_job_that_cannot_load_ends_with_cause_remedy_and_exit_code(tmp_path: P
     spec = replace(
         jobs.classifier(tmp_path), columns=replace(jobs.classifier(tmp_path).columns, text="txt")
     )
-    run = tuning.prepare(
+    run = starting.prepare(
         jobs.request(spec, tmp_path), tmp_path / "runs", "job", fresh=False, resume=False
     )
     control.send(run.control, "note", "about to fail")
-    assert tuning.start_engine(run).wait(timeout=120) == 2
+    assert starting.start_engine(run).wait(timeout=120) == 2
     view = fold(read(run.journal))
     assert view.ended is not None
     assert view.ended.cause is not None
@@ -137,18 +137,18 @@ def test_a_job_that_cannot_load_ends_with_cause_remedy_and_exit_code(tmp_path: P
 def test_a_run_is_not_overwritten_and_only_the_same_job_is_resumed(tmp_path: Path) -> None:
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
     root = tmp_path / "runs"
-    run = tuning.prepare(asked, root, "job", fresh=False, resume=False)
+    run = starting.prepare(asked, root, "job", fresh=False, resume=False)
     assert run.path.stat().st_mode & 0o777 == 0o700
     with pytest.raises(UsageError, match="There is a run 'job' already"):
-        tuning.prepare(asked, root, "job", fresh=False, resume=False)
+        starting.prepare(asked, root, "job", fresh=False, resume=False)
     other = replace(asked, goal=Goal(global_batch_size=16))
     with pytest.raises(UsageError, match="another goal"):
-        tuning.prepare(other, root, "job", fresh=False, resume=True)
+        starting.prepare(other, root, "job", fresh=False, resume=True)
     longer = replace(asked, budget=replace(asked.budget, seconds=999.0))
-    tuning.prepare(longer, root, "job", fresh=False, resume=True)
+    starting.prepare(longer, root, "job", fresh=False, resume=True)
     assert requests.load(run).budget.seconds == 999.0
     run.journal.write_text("the story so far\n")
-    tuning.prepare(asked, root, "job", fresh=True, resume=False)
+    starting.prepare(asked, root, "job", fresh=True, resume=False)
     assert not run.journal.exists()
     moved = list(run.path.glob("journal.jsonl.*"))
     assert [path.read_text() for path in moved] == ["the story so far\n"]
@@ -158,7 +158,7 @@ def test_a_run_is_not_overwritten_and_only_the_same_job_is_resumed(tmp_path: Pat
 def test_a_name_never_leads_out_of_the_place_for_runs(name: str, tmp_path: Path) -> None:
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
     with pytest.raises(UsageError, match="cannot be called"):
-        tuning.prepare(asked, tmp_path / "runs", name, fresh=True, resume=False)
+        starting.prepare(asked, tmp_path / "runs", name, fresh=True, resume=False)
     assert not (tmp_path / "runs").exists()
 
 
@@ -168,13 +168,13 @@ def test_a_directory_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
     (mine / "journal.jsonl").write_text("mine")
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
     with pytest.raises(UsageError, match="exists and is no run"):
-        tuning.prepare(asked, tmp_path / "runs", "thesis", fresh=True, resume=False)
+        starting.prepare(asked, tmp_path / "runs", "thesis", fresh=True, resume=False)
     assert [path.name for path in mine.iterdir()] == ["journal.jsonl"]
 
 
 def test_what_was_asked_of_an_engine_that_ended_does_not_stop_the_next(tmp_path: Path) -> None:
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
-    run = tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
+    run = starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
     control.send(run.control, "stop_now", "SIGTERM")
-    tuning.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
+    starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
     assert control.take(run.control) == []

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from autotune import request as requests
-from autotune import tuning
+from autotune import starting
 from autotune.delivery import bundle_of
 from autotune.errors import AutotuneError
 from autotune.export.bundle import Bundle
@@ -74,8 +74,8 @@ def tuned_run(context: Context) -> TunedRun:
         parent_process=os.getpid(),
     )
     say(f"tunes {REVIEWS.title}")
-    run = tuning.prepare(request, context.directory, "reviews", fresh=True, resume=False)
-    with tuning.start_engine(run) as engine:
+    run = starting.prepare(request, context.directory, "reviews", fresh=True, resume=False)
+    with starting.start_engine(run) as engine:
         try:
             engine.wait()
         except BaseException:

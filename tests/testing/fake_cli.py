@@ -10,11 +10,11 @@ from tests.testing import fake_engine
 
 def main() -> int:
     """Runs one command."""
-    from autotune import tuning
+    from autotune import starting
     from autotune.cli import app
     from autotune.display import watch
 
-    tuning.start_engine = fake_engine.start_engine
+    starting.start_engine = fake_engine.start_engine
     watch.GRACE_S = float(os.environ.get("AUTOTUNE_TEST_GRACE_S", watch.GRACE_S))
     watch.LAST_GRACE_S = float(os.environ.get("AUTOTUNE_TEST_LAST_GRACE_S", watch.LAST_GRACE_S))
     return app.main()

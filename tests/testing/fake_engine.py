@@ -28,7 +28,7 @@ _EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 def start_engine(
     run: RunDirectory, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """What `autotune.tuning.start_engine` does, for this engine."""
+    """What `autotune.starting.start_engine` does, for this engine."""
     with run.engine_log.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "tests.testing.fake_engine", str(run.path.absolute())],

@@ -30,12 +30,12 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
     request = build_request(context, chosen)
     display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
     # Loaded when the request is known to be sound: an error in it should be told at once.
-    from autotune import delivery, tuning
+    from autotune import delivery, starting
 
     if request.out is not None:
         delivery.check_out(Path(request.out), run=chosen.name, force=request.force)
     with Signals() as signals:
-        directory = tuning.prepare(
+        directory = starting.prepare(
             request,
             Path(chosen.run_dir).expanduser(),
             chosen.name,
@@ -43,7 +43,7 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
             resume=chosen.resume,
         )
         before = documents.view_of(directory)
-        engine = tuning.start_engine(directory)
+        engine = starting.start_engine(directory)
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
         if not chosen.json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
@@ -124,6 +124,8 @@ def job_of_parts(
         )
     if train_dataset is None:
         raise WorkloadError("There is no training data.", "Give a train_dataset.")
+    if isinstance(train_dataset, Sized) and not len(train_dataset):
+        raise WorkloadError("The training data has no rows.", "Give a train_dataset with rows.")
     if arguments.deepspeed:
         raise _sharded("DeepSpeed")
     if arguments.fsdp:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import journal, tuning
+from autotune import journal, starting
 from autotune.cli import documents
 from autotune.cli.app import main
 from autotune.run_directory import RunDirectory
@@ -23,7 +23,7 @@ Tune = Callable[..., int]
 def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
     """Runs `tune --name one` with an engine that plays a story."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tuning, "start_engine", fake_engine.start_engine)
+    monkeypatch.setattr(starting, "start_engine", fake_engine.start_engine)
 
     def run(story: str, *arguments: str) -> int:
         monkeypatch.setenv("AUTOTUNE_TEST_STORY", story)

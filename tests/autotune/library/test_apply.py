@@ -248,3 +248,29 @@ def test_a_field_that_is_not_there_is_named_with_the_near_one(tmp_path: Path) ->
         remade(None, configuration(4, 2), precision="fp32", changes={"learning_rat": 1.0})
     assert "has no field 'learning_rat'" in caught.value.cause
     assert "learning_rate" in (caught.value.remedy or "")
+
+
+def test_nothing_is_changed_where_everything_holds_already(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {live.CHECKPOINTING: True}
+    trainer = live.trainer(tmp_path, **changes)
+    before, accelerator = plain(trainer.args), trainer.accelerator
+    with quiet():
+        apply(trainer, configuration(2, 2, every_n_layers=1), repair_loss=False)
+    assert plain(trainer.args) == before
+    assert trainer.accelerator is accelerator
+
+
+def test_only_a_trainer_can_be_changed() -> None:
+    with pytest.raises(UsageError, match="A GPT2LMHeadModel is no Trainer"):
+        apply(live.gpt2(), configuration(2, 2), repair_loss=False)
+
+
+def test_a_knob_that_is_overridden_is_told(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="per_device_train_batch_size is not the recommended"):
+        made = remade(
+            live.arguments(tmp_path),
+            configuration(4, 1),
+            precision="fp32",
+            changes={"per_device_train_batch_size": 3},
+        )
+    assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (3, 1)

@@ -118,7 +118,7 @@ def test_nothing_of_the_users_is_touched(tuned: Tuned) -> None:
 def test_nothing_is_touched_when_nothing_fits(tmp_path: Path) -> None:
     trainer = live.trainer(tmp_path)
     before = Snapshot.of(trainer, tmp_path)
-    with pytest.raises(NothingFeasible, match="None of"):
+    with pytest.raises(NothingFeasible, match="None of") as caught:
         autotune.tune(
             trainer,
             goal=TOO_SMALL,
@@ -126,6 +126,8 @@ def test_nothing_is_touched_when_nothing_fits(tmp_path: Path) -> None:
             run_dir=tmp_path / "runs",
             display="none",
         )
+    assert "Goal(memory_limit_bytes=…)" in (caught.value.remedy or "")
+    assert "--" not in (caught.value.remedy or "")
     assert Snapshot.of(trainer, tmp_path).differences(before) == []
 
 
@@ -319,6 +321,13 @@ def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
         ({"trainer": make_trainer, "model": torch.nn.Linear(1, 1)}, "a Trainer and model"),
         ({"trainer": make_trainer, "display": "loud"}, "no display 'loud'"),
         ({"trainer": lambda: 3}, "returned a int"),
+        ({"trainer": torch.nn.Linear(1, 1)}, "was given a model, a Linear"),
+        ({"trainer": lambda size: size}, "needs arguments: missing a required argument: 'size'"),
+        ({"trainer": make_trainer, "goal": 64}, "The goal is a int"),
+        ({"trainer": make_trainer, "budget": 64}, "The budget is a int"),
+        ({"trainer": make_trainer, "sampler": "foo"}, "no sampler 'foo'"),
+        ({"trainer": make_trainer, "seed": "a"}, "The seed 'a' is none"),
+        ({"trainer": make_trainer, "name": "../x"}, r"cannot be called '\.\./x'"),
     ],
 )
 def test_a_call_that_cannot_work_says_why(asked: dict[str, object], says: str) -> None:

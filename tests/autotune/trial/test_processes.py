@@ -332,7 +332,7 @@ def test_blocks_of_one_session_are_timed_in_the_worker_itself(job: Job) -> None:
     assert whole.speed is not None
     opened = job.ask(OpenSpeed(configuration=CONFIGURATION))
     assert isinstance(opened, SpeedMeasured)
-    losses: list[float] = []
+    losses: list[float | None] = []
     for _ in range(2):
         block = job.ask(ContinueSpeed(num_steps=2))
         assert isinstance(block, SpeedMeasured)

@@ -235,7 +235,7 @@ def test_blocks_go_on_where_the_last_one_ended(line: Line, tmp_path: Path) -> No
     assert isinstance(opened, SpeedMeasured)
     assert opened.speed is None
     assert opened.steps_s > 0
-    losses: list[float] = []
+    losses: list[float | None] = []
     for block in blocks:
         assert isinstance(block, SpeedMeasured)
         assert block.speed is not None

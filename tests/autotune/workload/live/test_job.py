@@ -112,6 +112,7 @@ def test_several_devices_in_one_process_are_refused(tmp_path: Path) -> None:
         ({"arguments": None}, UsageError, "args is a NoneType"),
         ({"arguments": SimpleNamespace()}, UsageError, "args is a SimpleNamespace"),
         ({"train_dataset": None}, WorkloadError, "no training data"),
+        ({"train_dataset": live.Tokens(0)}, WorkloadError, "has no rows"),
     ],
 )
 def test_a_part_that_is_missing_is_named(

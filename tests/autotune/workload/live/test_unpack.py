@@ -15,7 +15,8 @@ from transformers import DataCollatorWithFlattening, PreTrainedModel, Trainer
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.errors import UsageError, WorkloadError
-from autotune.trial.meter import train_window
+from autotune.trial.checks import check_parity
+from autotune.trial.meter import SpeedSession, train_window
 from autotune.trial.stepper import TrainerStepper
 from autotune.workload.live.capture import capture
 from autotune.workload.live.job import job_of_trainer
@@ -225,3 +226,18 @@ def test_the_environment_is_as_before(tmp_path: Path) -> None:
     before = dict(os.environ)
     unpacked(live.trainer(tmp_path, bf16=True), tmp_path)
     assert dict(os.environ) == before
+
+
+def test_a_loss_that_is_no_number_is_told_and_timed_all_the_same(tmp_path: Path) -> None:
+    def nothing(outputs: object, labels: torch.Tensor, num_items_in_batch: object) -> torch.Tensor:
+        return outputs["logits"].sum() * float("nan")  # type: ignore[index,no-any-return]
+
+    trainer = live.trainer(tmp_path, options={"compute_loss_func": nothing}, max_grad_norm=0.0)
+    workload = unpacked(trainer, tmp_path)
+    place = str(tmp_path / "trial")
+    with pytest.raises(ValueError, match="loss of the model is nan on 4 rows"):
+        check_parity(workload, num_rows=4, accumulation_steps=2, driver="trainer", output_dir=place)
+    stepper = TrainerStepper(workload, configuration(2, 2), place)
+    speed = SpeedSession(stepper, lambda progress: None).block(min_steps=2, max_steps=2)
+    assert speed.losses == (None, None)
+    assert all(time_s > 0 for time_s in speed.step_times_s)
