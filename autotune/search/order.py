@@ -1,7 +1,8 @@
 """The default order in which candidates are tried: no sampler, no randomness.
 
 The baseline comes first. From there a geometric ladder climbs up and down the micro-batch sizes
-for as long as it helps, and the neighbours of the best are filled in. Other checkpointing forms
+for as long as it helps, and the neighbours of the best are filled in. A baseline that checkpoints
+is first held against training without. Other checkpointing forms
 are tried only where they can pay: where memory closes larger micro-batches that, by what was
 measured, would gain more than the recomputation costs. One of them is looked at in any case, so
 that its price is a reading and not an assumption.
@@ -13,7 +14,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from autotune.configuration import Configuration
+from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.outcome import Failed, OutOfMemory, TimedOut
 from autotune.search.history import History
 from autotune.search.outlook import Outlook
@@ -56,7 +57,8 @@ def next_candidate(history: History) -> Next | Over:
         return _first_that_works(history)
     outlook = Outlook(history)
     proposal = (
-        _extend(outlook)
+        _without_checkpointing(outlook)
+        or _extend(outlook)
         or _refine(outlook)
         or _other_form(outlook)
         or _look_at_checkpointing(outlook)
@@ -64,7 +66,9 @@ def next_candidate(history: History) -> Next | Over:
     if proposal is None:
         return Over(reason=_why_over(history))
     num_enough = max(MIN_TRIALS, len(history.space.candidates) // CANDIDATES_PER_TRIAL)
-    is_enough = history.num_search_trials >= num_enough
+    is_enough = (
+        history.num_search_trials >= num_enough and outlook.knows_speed_without_checkpointing
+    )
     if is_enough and outlook.speed(proposal.configuration) < 1 + GAIN_WORTH_MORE_TRIALS:
         return Over(
             reason=f"{history.num_search_trials} trials are enough for "
@@ -100,6 +104,23 @@ def _first_that_works(history: History) -> Next | Over:
         history.open_candidates, key=lambda c: (history.form_index(c), -c.micro_batch_size)
     )
     return Next(configuration=frugal, why="what needs the least memory, since nothing fitted yet")
+
+
+def _without_checkpointing(outlook: Outlook) -> Next | None:
+    """Who checkpoints today may do without: the largest micro-batch that fits so is looked for."""
+    if outlook.knows_speed_without_checkpointing:
+        return None
+    open_ = [c for c in outlook.open(NO_CHECKPOINTING) if outlook.may_fit(c)]
+    tried = [
+        t.configuration.micro_batch_size
+        for t in outlook.history.trials
+        if not t.configuration.checkpointing.is_on
+    ]
+    size = min(tried) / 2 if tried else outlook.leader.configuration.micro_batch_size
+    if not open_:
+        return None
+    chosen = _nearest(open_, size)
+    return Next(configuration=chosen, why="does it fit without checkpointing, and how fast is it?")
 
 
 def _extend(outlook: Outlook) -> Next | None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.configuration import Checkpointing, Configuration
+from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
 from autotune.outcome import OutOfMemory
 from autotune.search.finished import MeasuredTrial
 from autotune.search.history import History
@@ -77,6 +77,11 @@ class Outlook:
         """
         form, size = candidate.checkpointing, candidate.micro_batch_size
         return self._curve.at(min(size, farthest_size or size)) / self._costs[form]
+
+    @property
+    def knows_speed_without_checkpointing(self) -> bool:
+        """Whether a trial without checkpointing was measured, or none can be any more."""
+        return bool(self.column(NO_CHECKPOINTING)) or not self.open(NO_CHECKPOINTING)
 
     @property
     def knows_memory(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.configuration import Configuration
+from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
 from autotune.search.closing import with_trial, with_trials
 from autotune.search.finished import FinishedTrial
@@ -25,11 +26,13 @@ from tests.testing.landscapes import (
     Landscape,
     Noise,
     Replay,
+    load,
     make_landscape,
     make_space,
     measured,
     replay,
 )
+from tests.testing.recordings import recorded
 
 SEEDS = range(6)
 QUIET = Noise(between_trials=0.0, between_steps=0.0)
@@ -319,3 +322,40 @@ def test_it_always_ends_and_never_proposes_what_is_known(
             ),
         )
     pytest.fail("the search does not end")
+
+
+def checkpointed(landscape: Landscape) -> Landscape:
+    """The same landscape for somebody who checkpoints every layer today."""
+    every_layer = replace(landscape.space.baseline, checkpointing=Checkpointing(every_n_layers=1))
+    return replace(landscape, space=replace(landscape.space, baseline=every_layer))
+
+
+@pytest.mark.parametrize("path", recorded(), ids=lambda path: path.stem)
+def test_who_checkpoints_is_shown_what_training_without_would_do(path: Path) -> None:
+    landscape = checkpointed(load(path))
+    found = replay(landscape, next_candidate)
+    tried = [t.configuration for t in found.history.trials]
+    assert tried[0] == landscape.space.baseline
+    assert not tried[1].checkpointing.is_on
+    assert not found.chosen.configuration.checkpointing.is_on, "it costs more than it gains here"
+
+
+def test_without_room_for_it_checkpointing_stays() -> None:
+    space = replace(SPACE, baseline=at(8, every_n_layers=1))
+    history = History(space=space)
+    asked: list[Configuration] = []
+    while isinstance(step := next_candidate(history), Next) and len(asked) < 12:
+        asked.append(step.configuration)
+        outcome = fits() if step.configuration.checkpointing.is_on else FULL
+        history = with_trial(
+            history,
+            FinishedTrial(
+                number=len(asked),
+                purpose="search",
+                configuration=step.configuration,
+                outcome=outcome,
+            ),
+        )
+    without = [c.micro_batch_size for c in asked if not c.checkpointing.is_on]
+    assert without == [8, 4, 2, 1], "half the size after each refusal"
+    assert history.measured
