@@ -162,7 +162,7 @@ def _memory(tuned: TunedRun, context: Context) -> tuple[Row, JsonValue]:
         target=f"within ±{MEMORY_WITHIN:.0%}",
         verdict="passed" if holds else "failed",
     )
-    return row, {"promised_bytes": promised_bytes, "plain": found}  # type: ignore[dict-item]
+    return row, {"promised_bytes": promised_bytes, "plain": found}
 
 
 def _bytes(extra: dict[str, JsonValue], name: str) -> int:
