@@ -39,6 +39,8 @@ os.environ.update(
     COLUMNS="100",
     LINES="40",
     TERM="xterm-256color",
+    # Two files are tested at a time: threads of one job would wait for the cores of the other.
+    OMP_NUM_THREADS="1",
 )
 
 # A shell that starts the tests in the background has them ignore these, and children inherit that.

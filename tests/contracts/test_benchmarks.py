@@ -71,7 +71,7 @@ def test_the_time_of_a_sample_leaves_the_first_rows_out() -> None:
     attempt = Attempt(
         micro_batch_size=8, start_s=0.0, step_rows=[12, 12, 12, 6], step_times_s=[9.0, 9.0, 6.0, 3]
     )
-    assert s_per_sample(attempt) == pytest.approx(0.5)
+    assert s_per_sample(attempt) == pytest.approx(0.6)
 
 
 def test_the_table_has_a_line_for_every_row_and_says_what_was_not_measured() -> None:

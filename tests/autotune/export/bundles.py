@@ -180,7 +180,7 @@ def bundle(
         baseline=baseline,
         document=document(chosen, baseline, trials),
         workload=spec,
-        facts=facts,
+        facts=replace(facts, precision=spec.precision),
         environment={"OMP_NUM_THREADS": "2"},
         trials=trials,
     )

@@ -25,8 +25,18 @@ def test_it_tells_the_answer_in_a_line(recommendation: Recommendation) -> None:
         "16×1: +50 % samples/s against 8×2 (95 %: +45 % to +55 %), peak 1.00 GiB of 4.00 GiB"
     )
     unchanged = Recommendation.of(document(chosen=configuration(8, 2)))
-    assert "nothing measured is better than what you have" in unchanged.summary
+    assert "nothing but what you have was tried" in unchanged.summary
     assert not unchanged.is_change
+    trials = [
+        {
+            "number": 1,
+            "purpose": "search",
+            "configuration": configuration(16, 1).to_json(),
+            "outcome": "measured",
+        }
+    ]
+    tried = Recommendation.of({**document(chosen=configuration(8, 2)), "trials": trials})
+    assert "nothing proved better than what you have" in tried.summary
 
 
 def test_an_alternative_is_the_same_evidence_with_another_configuration(

@@ -114,7 +114,10 @@ def test_a_worker_that_dies_while_it_loads_is_quoted_alone(start: Start, tmp_pat
         start("killed loading").wait_ready(time_limit_s=LIMIT_S)
     assert "killed from outside" in caught.value.cause
     assert "disk" not in caught.value.cause
-    assert caught.value.remedy == "Choose a smaller model, or free memory on this machine."
+    assert caught.value.remedy == (
+        "Free memory on this machine, or choose a smaller model; --resume goes on with every "
+        "finished trial."
+    )
 
 
 def test_memory_that_does_not_suffice_to_load_is_said(start: Start) -> None:
