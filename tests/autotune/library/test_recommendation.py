@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from accelerate.state import AcceleratorState
+from pydantic import JsonValue
 
 from autotune.errors import ExportError, JournalError, UsageError
 from autotune.library.recommendation import Recommendation, load
@@ -27,11 +28,11 @@ def test_it_tells_the_answer_in_a_line(recommendation: Recommendation) -> None:
     unchanged = Recommendation.of(document(chosen=configuration(8, 2)))
     assert "nothing but what you have was tried" in unchanged.summary
     assert not unchanged.is_change
-    trials = [
+    trials: list[JsonValue] = [
         {
             "number": 1,
             "purpose": "search",
-            "configuration": configuration(16, 1).to_json(),
+            "configuration": configuration(16, 1).to_json(),  # type: ignore[dict-item]
             "outcome": "measured",
         }
     ]
