@@ -33,9 +33,9 @@ from tests.testing.landscapes import Entry, Landscape
 NUM_PASSES = 2
 """Every configuration is timed in each pass: a machine that is faster or slower for some minutes
 must not make one configuration look so."""
-MAX_STEPS = 4
+MAX_STEPS = 3
 """Timed steps of a configuration in a pass; all train on the same rows and are compared so."""
-MAX_SECONDS = 2.0
+MAX_SECONDS = 1.2
 ORDER_SEED = 0
 """Configurations are measured in a shuffled order, so that a slow minute hits no form alone."""
 TIME_LIMIT_S = 600.0

@@ -17,7 +17,6 @@ from autotune.outcome import Outcome
 from autotune.search.confirm import (
     BLOCK_S,
     HALF_WIDTH,
-    MAX_ROUNDS,
     MIN_ROUNDS,
     TOGETHER_FRACTION,
 )
@@ -36,6 +35,7 @@ from tests.testing.recordings import fastest, path_of, slowdown
 
 JOBS = (REVIEWS, LONG_REVIEWS, CAUSAL)
 NUM_RIVALS = 3
+MAX_ROUNDS = 8
 SLOWER_PERCENT = 3.0
 UPPER_PERCENT = 5.0
 

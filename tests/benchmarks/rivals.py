@@ -28,7 +28,7 @@ from tests.testing.landscapes import replay
 DEFAULT_SIZE = 8
 """`per_device_train_batch_size` of a Trainer that was told nothing; it accumulates nothing."""
 NUM_ROUNDS = 3
-WARMUP_ROWS, TIMED_ROWS = 12, 36
+WARMUP_ROWS, TIMED_ROWS = 12, 24
 TIME_LIMIT_S = 900.0
 COUNTABLE = {"MALLOC_MMAP_THRESHOLD_": str(1024**2)}
 """Large blocks go back to the system when they are freed, so that a limit on the process's data
