@@ -36,7 +36,9 @@ def _docstring(value: object) -> str:
     return inspect.getdoc(getattr(inner, "__func__", inner)) or ""
 
 
-@pytest.mark.parametrize(("name", "value"), list(documented()), ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(
+    ("name", "value"), [pytest.param(name, value, id=name) for name, value in documented()]
+)
 def test_a_public_docstring_has_an_example_that_runs(
     name: str,
     value: object,
