@@ -30,7 +30,7 @@ from autotune.goal import Budget, Goal
 from autotune.journal import read
 from autotune.library import notebook, ranks, stored
 from autotune.library.parking import parked
-from autotune.library.recommendation import Recommendation
+from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
 from autotune.request import SAMPLERS, Request, SamplerName
 from autotune.run_directory import RunDirectory
@@ -174,8 +174,6 @@ def tune(
             out=str(out) if out is not None else None,
             parent_process=os.getpid(),
         )
-        if out is not None:
-            check_out(Path(out), run=name, force=False)
         call = _Call(
             job, request, Path(run_dir).expanduser(), name, display, fresh=fresh, park=park
         )
@@ -291,8 +289,11 @@ class _Call:
                     f"autotune: {known.summary}. Known from run {known.evidence.run}; "
                     "fresh=True measures again."
                 )
+                self._write_out(known)
                 return known
         run = self._prepared()
+        if self._request.out is not None:
+            check_out(Path(self._request.out), run=run.name, force=False)
         capsule = run.workload / FILE_NAME
         run.workload.mkdir(parents=True, exist_ok=True)
         try:
@@ -305,6 +306,16 @@ class _Call:
         found = Recommendation.of(view.recommendation, run=run.path)
         self._display.say(f"autotune: {found.summary} (run {run.name})")
         return found
+
+    def _write_out(self, known: Recommendation) -> None:
+        """Writes the files of a known answer where they are wanted and not there yet."""
+        if self._request.out is None:
+            return
+        place = Path(self._request.out)
+        if (place / "recommendation.json").exists() and load(place) == known:
+            return
+        check_out(place, run=known.evidence.run, force=False)
+        known.export(place)
 
     def _prepared(self) -> RunDirectory:
         """A new run, or the one that the same call left unfinished."""

@@ -94,10 +94,17 @@ def on_first_rank(ask: Callable[[], Document], *, time_limit_s: float) -> Docume
 
 
 def _answer(store: TCPStore, ask: Callable[[], Document], num_others: int) -> Document:
-    message: Document = {"interrupted": True}
+    message: Document = {
+        "error": "AutotuneError",
+        "cause": "Tuning on rank 0 failed.",
+        "remedy": "Its output says why.",
+    }
     try:
         answer = ask()
         message = {"answer": answer}
+    except KeyboardInterrupt:
+        message = {"interrupted": True}
+        raise
     except AutotuneError as error:
         message = {"error": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
         raise

@@ -45,7 +45,7 @@ class Recommendation:
     """The public document, as `recommendation.json` holds it."""
     configuration: Configuration
     """The one that the methods put in force: the recommended one, or an alternative."""
-    run: Path | None = None
+    run: Path | None = field(default=None, compare=False)
     """The run's directory, where it is at hand."""
     _arguments: TrainingArguments | None = field(default=None, repr=False, compare=False)
 

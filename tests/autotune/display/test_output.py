@@ -94,10 +94,14 @@ def test_a_result_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyP
 def test_streams_that_were_closed_before_the_start_are_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    talk = io.StringIO()
     monkeypatch.setattr("sys.stdout", None)
-    monkeypatch.setattr("sys.stderr", None)
+    monkeypatch.setattr("sys.stderr", talk)
     output.prepare_streams()
-    output.data("nobody")
-    output.talk("nobody")
+    output.data("nobody reads this")
     output.report(AutotuneError("cause", "remedy"))
     output.flush()
+    assert talk.getvalue() == "Error: cause\nHint: remedy\n", (
+        "the other stream is written all the same"
+    )
+    assert not output.is_terminal(None)

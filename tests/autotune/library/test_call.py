@@ -69,6 +69,19 @@ def test_the_files_can_be_written_again_elsewhere(tuned: Tuned, tmp_path: Path) 
     assert {path.name for path in paths} == {path.name for path in (tmp_path / "files").iterdir()}
 
 
+def test_a_known_answer_is_written_where_it_is_wanted(tuned: Tuned, tmp_path: Path) -> None:
+    for _ in range(2):
+        again = autotune.tune(
+            live.trainer(tuned.directory),
+            budget=SHORT,
+            run_dir=tuned.directory / "runs",
+            out=tmp_path / "wanted",
+            display="none",
+        )
+        assert again == tuned.found
+        assert autotune.load(tmp_path / "wanted") == again
+
+
 def test_the_arguments_are_the_jobs_own(tuned: Tuned) -> None:
     directory, found = tuned.directory, tuned.found
     made = found.training_arguments(learning_rate=0.25)

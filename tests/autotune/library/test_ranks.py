@@ -77,6 +77,7 @@ dist.destroy_process_group()
     [
         ("raise NothingFeasible('Nothing fits.', 'Buy more.')", "NothingFeasible Nothing fits."),
         ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise AutotuneError('Broken.')", "AutotuneError Broken."),
     ],
 )
 def test_an_error_is_raised_on_every_rank(ask: str, expected: str, tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_an_error_is_raised_on_every_rank(ask: str, expected: str, tmp_path: Pat
         _SAY
         + f"""
 import torch.distributed as dist
-from autotune.errors import NothingFeasible
+from autotune.errors import AutotuneError, NothingFeasible
 from autotune.library.ranks import on_first_rank
 dist.init_process_group("gloo")
 def ask():
