@@ -183,7 +183,8 @@ def tune(
             document = ranks.on_first_rank(
                 lambda: call.answer().document, time_limit_s=2 * budget.seconds + 600.0
             )
-            found = Recommendation.of(document)
+            # Only the rank that asked has the run at hand.
+            found = Recommendation.of(document, run=call.run)
         return replace(found, _arguments=args)
 
 
@@ -279,6 +280,8 @@ class _Call:
         self._display = notebook.choose(display)
         self._fresh = fresh
         self._park = park
+        self.run: Path | None = None
+        """Directory of the run that answered, once it did."""
 
     def answer(self) -> Recommendation:
         """The stored answer of the same job, or the one of a run."""
@@ -290,6 +293,7 @@ class _Call:
                     "fresh=True measures again."
                 )
                 self._write_out(known)
+                self.run = known.run
                 return known
         run = self._prepared()
         if self._request.out is not None:
@@ -303,6 +307,7 @@ class _Call:
             capsule.unlink(missing_ok=True)
         if view.recommendation is None or view.ended is None or view.ended.exit_code != 0:
             raise _error(run, view)
+        self.run = run.path
         found = Recommendation.of(view.recommendation, run=run.path)
         self._display.say(f"autotune: {found.summary} (run {run.name})")
         return found
