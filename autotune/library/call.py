@@ -169,6 +169,8 @@ def tune(
             budget=budget,
             sampler=sampler,
             processes=num_ranks,
+            # A job that runs already has the ranks that it was started with.
+            with_one_process=False,
             seed=seed,
             storage=storage,
             out=str(out) if out is not None else None,
