@@ -29,7 +29,6 @@ from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.process import (
     descriptor_of,
-    die_with_parent,
     redirected_output,
     scratch_directory,
 )
@@ -47,6 +46,7 @@ from autotune.trial.protocol import (
     SpeedMeasured,
     TryCheckpointing,
 )
+from probes.lifetime import die_with_parent
 
 _ANSWERED = 86
 """Exit code of a fork that has sent its reply; a job may end its process with 0 or any other."""
