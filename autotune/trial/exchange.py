@@ -62,7 +62,7 @@ class LocalRounds:
         self._stepper = stepper
         self._num_steps = num_steps
         self._done = 0
-        self._average = ParameterAverage(stepper.model)
+        self._average = ParameterAverage(wrapped(stepper.model))
         wrapped(stepper.model).require_backward_grad_sync = False
 
     def begin(self) -> float:
@@ -120,7 +120,7 @@ def measure_exchange(
         company.agree(0)
         with without_exchange(stepper):
             alone_s.append(_step_s(stepper, window))
-    average = ParameterAverage(stepper.model)
+    average = ParameterAverage(wrapped(stepper.model))
     for _ in range(1 + NUM_AVERAGINGS):
         company.agree(0)
         synchronize(stepper.device)

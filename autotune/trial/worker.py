@@ -31,7 +31,6 @@ from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.process import (
     descriptor_of,
-    die_with_parent,
     redirected_output,
     scratch_directory,
 )
@@ -51,6 +50,7 @@ from autotune.trial.protocol import (
     TryCheckpointing,
 )
 from autotune.trial.ranks.place import ALONE, Company, Place, Ranks
+from probes.lifetime import die_with_parent
 
 _ANSWERED = 86
 """Exit code of a fork that has sent its reply; a job may end its process with 0 or any other."""

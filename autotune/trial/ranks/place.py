@@ -67,7 +67,9 @@ class Place:
         from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
         timeout = timedelta(seconds=timeout_s)
-        store = TCPStore(self.address, self.port, is_master=False, timeout=timeout)
+        store = TCPStore(
+            self.address, self.port, is_master=False, timeout=timeout, wait_for_workers=False
+        )
         return PrefixStore(f"autotune/{prefix}", store)
 
 

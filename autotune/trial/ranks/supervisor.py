@@ -24,7 +24,6 @@ from autotune.errors import AutotuneError
 from autotune.outcome import Failed, Stopped, TimedOut
 from autotune.trial.channel import Channel
 from autotune.trial.client import Worker, WorkerDiedError
-from autotune.trial.process import die_with_parent
 from autotune.trial.protocol import (
     CannotLoad,
     Command,
@@ -40,6 +39,7 @@ from autotune.trial.ranks.agreement import RankReply, agreed
 from autotune.trial.ranks.place import Place
 from autotune.trial.worker import WorkerOptions
 from probes.launch import without_launch
+from probes.lifetime import die_with_parent
 
 LOOK_INTERVAL_S = 0.5
 """Time between two looks whether another rank has called the command off."""
