@@ -40,6 +40,8 @@ from autotune.trial.protocol import (
     Command,
     ContinueSpeed,
     Envelope,
+    GradientsMeasured,
+    MeasureGradients,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
@@ -240,6 +242,7 @@ class Worker:
         from autotune.trial.checks import check_parity, try_checkpointing
         from autotune.trial.device import high_water_bytes
         from autotune.trial.exchange import measure_exchange
+        from autotune.trial.gradients import measure_gradients
         from autotune.trial.meter import SpeedSession, measure_memory
 
         driver = self.options.driver
@@ -297,6 +300,13 @@ class Worker:
                         high_water_bytes=high_water_bytes(),
                         exchange=exchange,
                     )
+                case MeasureGradients():
+                    gradients = measure_gradients(
+                        self._stepper(workload, command, output_dir),
+                        command.num_windows,
+                        report=self.channel.send,
+                    )
+                    return GradientsMeasured(gradients=gradients)
                 case OpenSpeed():
                     import torch
 
@@ -335,7 +345,7 @@ class Worker:
     def _stepper(
         self,
         workload: LoadedWorkload,
-        command: MeasureMemory | MeasureSpeed | OpenSpeed,
+        command: MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed,
         output_dir: str,
     ) -> Stepper:
         from autotune.trial.stepper import make_stepper

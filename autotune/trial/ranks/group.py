@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -15,11 +16,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from autotune.outcome import Stopped, TimedOut
+from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.client import POLL_S, Worker, WorkerDiedError
+from autotune.trial.failure import outcome_of_exit
 from autotune.trial.protocol import Command, Progress, Ready, Reply
 from autotune.trial.worker import WorkerOptions
-from probes.launch import Ranks, rank_command
+from probes.launch import RANK_KILLED, Ranks, rank_command
 
 GRACE_S = 30.0
 """What the ranks get beyond a command's time limit to end it themselves and say so."""
@@ -133,6 +135,12 @@ class RankGroup(Worker):
         if isinstance(reply, TimedOut):
             return dataclasses.replace(reply, limit_s=time_limit_s)
         return reply
+
+    def _death(self) -> OutOfMemory | Failed:
+        ended = super()._death()
+        if self._process.returncode == RANK_KILLED:
+            return outcome_of_exit(-signal.SIGKILL)
+        return ended
 
     def close(self) -> None:
         """Ends every rank and reaps the launcher."""
