@@ -134,7 +134,7 @@ def test_checkpointing_is_not_explored_where_it_cannot_pay() -> None:
 
 def test_a_ladder_that_noise_has_ended_early_does_not_hide_the_largest_size() -> None:
     """One slow reading above the baseline must not keep what lies far beyond it out of sight."""
-    space = make_space()
+    space = make_space(24)
     rates = {1: 40.0, 2: 60.0, 3: 70.0, 4: 75.0, 6: 85.0, 8: 90.0, 12: 80.0, 24: 100.0}
     history = History(space=space)
     while isinstance(step := next_candidate(history), Next):
