@@ -146,7 +146,7 @@ def test_a_ladder_that_noise_has_ended_early_does_not_hide_the_largest_size() ->
                 number=len(history.trials),
                 purpose="search",
                 configuration=step.configuration,
-                outcome=measured(rate, 100 * MIB),
+                outcome=measured([24 / rate] * 3, 24),
             ),
         )
     assert Configuration(micro_batch_size=24, accumulation_steps=1) in {
