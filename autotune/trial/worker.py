@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from autotune.errors import AutotuneError
 from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
@@ -98,8 +99,6 @@ class Worker:
 
     def load(self) -> None:
         """Imports, loads the workload and says so, or says why it cannot."""
-        from autotune.errors import AutotuneError
-
         start_s = time.perf_counter()
         import torch
 
@@ -350,13 +349,21 @@ class Worker:
     ) -> Stepper:
         from autotune.trial.stepper import make_stepper
 
-        return make_stepper(
+        stepper = make_stepper(
             workload,
             command.configuration,
             driver=self.options.driver,
             output_dir=output_dir,
             repair_loss=command.repair_loss,
         )
+        num_ranks = self._place.world_size if self._place is not None else 1
+        if stepper.accelerator.num_processes != num_ranks:
+            raise AutotuneError(
+                f"Accelerate trains on {stepper.accelerator.num_processes} process(es) where "
+                f"{num_ranks} were started.",
+                "See that nothing in the job switches its distributed training off.",
+            )
+        return stepper
 
     def _untouched(self) -> LoadedWorkload:
         """The workload for one command. Without a fork, it gets a model of its own.

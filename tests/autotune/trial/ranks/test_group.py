@@ -66,10 +66,15 @@ class Group:
     def processes(self) -> list[psutil.Process]:
         return processes.forks_of(self.group._process.pid)
 
-    def named(self, module: str) -> list[psutil.Process]:
-        """Processes of the group that run a module, by their rank."""
-        found = [p for p in self.processes() if module in p.cmdline()]
-        return sorted(found, key=lambda p: p.create_time())
+    def workers(self) -> dict[int, psutil.Process]:
+        """The worker of each rank: a child of the rank's supervisor."""
+        found = {}
+        for process in self.processes():
+            parent = process.parent()
+            rank = parent.environ().get("RANK") if parent is not None else None
+            if rank is not None:
+                found[int(rank)] = process
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +109,7 @@ def measure(configuration: Configuration, **options: object) -> MeasureSpeed:
 
 def test_the_ranks_load_the_job_and_wait(group: Group) -> None:
     assert group.ready.facts.num_rows == 24
-    assert len(group.named("autotune.trial.worker")) == 2
+    assert group.workers().keys() == {0, 1}
 
 
 def test_together_they_train_as_one_process_does(
@@ -170,18 +175,9 @@ def test_memory_that_runs_out_is_the_outcome_of_all_and_they_live_on(group: Grou
     assert isinstance(reply, OutOfMemory), reply
     assert reply.cause.startswith("On rank 0: ")
     assert reply.is_certain
-    workers = {p.pid for p in group.named("autotune.trial.worker")}
+    workers = group.workers()
     speed_of(group.ask(measure(TOGETHER, with_phases=False)))
-    assert {p.pid for p in group.named("autotune.trial.worker")} == workers
-
-
-def _of_rank(group: Group, rank: int) -> psutil.Process:
-    """The worker of a rank: that of the rank's supervisor."""
-    for process in group.named("autotune.trial.worker"):
-        parent = process.parent()
-        if parent is not None and parent.environ().get("RANK") == str(rank):
-            return process
-    raise AssertionError(f"rank {rank} has no worker")
+    assert group.workers() == workers
 
 
 def _long() -> MeasureSpeed:
@@ -192,7 +188,7 @@ def _long() -> MeasureSpeed:
 
 def _interrupt(group: Group, rank: int, number: signal.Signals) -> None:
     """Signals the measuring process of a rank as soon as it measures."""
-    fork = processes.forks_of(_of_rank(group, rank).pid)[-1]
+    fork = processes.forks_of(group.workers()[rank].pid)[-1]
     fork.send_signal(number)
 
 
@@ -238,7 +234,7 @@ def test_what_the_ranks_print_goes_to_a_file_of_each(group: Group) -> None:
 
 
 def test_a_group_ends_with_a_rank_and_leaves_nothing_behind(group: Group) -> None:
-    supervisor = _of_rank(group, 1).parent()
+    supervisor = group.workers()[1].parent()
     assert supervisor is not None
     left = group.processes()
     directory = group.group._directory
