@@ -32,7 +32,9 @@ class Goal:
         if self.global_batch_size_range is not None:
             low, high = self.global_batch_size_range
             if not 1 <= low <= high:
-                raise ValueError(f"global_batch_size_range must ascend from 1, not {low} to {high}.")
+                raise ValueError(
+                    f"global_batch_size_range must ascend from 1, not {low} to {high}."
+                )
         for name in ("global_batch_size", "memory_limit_bytes"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):

@@ -112,9 +112,7 @@ def noise_of(event: NoiseScaleMeasured) -> NoiseScale:
     )
 
 
-def _measured_noise(
-    engine: Engine, best: MeasuredTrial, facts: WorkloadFacts
-) -> NoiseScale | None:
+def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -> NoiseScale | None:
     configuration = _with_pair(replace(best.configuration, local_sgd_steps=1))
     if configuration is None:
         engine.session.warn(
@@ -168,9 +166,7 @@ def _with_pair(configuration: Configuration) -> Configuration | None:
     )
 
 
-def _promises(
-    best: MeasuredTrial, noise: NoiseScale, sizes: tuple[int, int]
-) -> Iterator[Promise]:
+def _promises(best: MeasuredTrial, noise: NoiseScale, sizes: tuple[int, int]) -> Iterator[Promise]:
     """Other numbers of accumulation steps at the best micro-batch size.
 
     A step is so many micro-batches, and a rest that does not depend on their number: the optimizer

@@ -71,7 +71,9 @@ def next_candidate(history: History) -> Next | Over:
 def _hopeless(history: History, arm: History) -> Over | None:
     """Whether what was measured of an arm is so far behind that no size of it can catch up."""
     standing, leader = history.standing, history.standing.fastest()
-    own = standing.fastest(t for t in history.measured if t.number in {a.number for a in arm.trials})
+    own = standing.fastest(
+        t for t in history.measured if t.number in {a.number for a in arm.trials}
+    )
     if leader is None or own is None or arm.space.baseline == history.space.baseline:
         return None
     if standing.ratio(own, leader).value >= LOSS_PAST_HOPE:

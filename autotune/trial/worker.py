@@ -289,9 +289,7 @@ class Worker:
                     phases = session.phases() if command.with_phases else None
                     exchange, exchange_s = None, 0.0
                     if command.with_exchange and company.num_ranks > 1:
-                        exchange, exchange_s = measure_exchange(
-                            stepper, company, self.channel.send
-                        )
+                        exchange, exchange_s = measure_exchange(stepper, company, self.channel.send)
                     return SpeedMeasured(
                         speed=speed,
                         phases=phases,

@@ -15,13 +15,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.outcome import Failed, Stopped, TimedOut
+from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.protocol import (

@@ -127,9 +127,7 @@ def test_together_they_train_as_one_process_does(
             output_dir=str(tmp_path),
             repair_loss=False,
         )
-        losses = [
-            float(train_window(stepper, stepper.next_window())) for _ in found.speed.losses
-        ]
+        losses = [float(train_window(stepper, stepper.next_window())) for _ in found.speed.losses]
         tokens = stepper.workload.count_tokens
         first = sum(tokens(batch) for batch in stepper.next_window())
     assert found.speed.losses == pytest.approx(losses, rel=1e-4)
@@ -140,7 +138,7 @@ def test_what_they_exchange_is_told_apart(group: Group) -> None:
     exchange = speed_of(group.ask(measure(TOGETHER, with_exchange=True))).exchange
     assert exchange is not None
     assert exchange.averaging_bytes == group.ready.facts.parameter_bytes
-    assert 0 < exchange.compute_s
+    assert exchange.compute_s > 0
     assert exchange.exposed_s == pytest.approx(
         max(0.0, exchange.ddp_step_s - exchange.compute_s), abs=1e-9
     )
@@ -168,12 +166,10 @@ def test_each_rank_holds_its_gradients_twice_for_the_exchange(group: Group) -> N
 
 
 def test_memory_that_runs_out_is_the_outcome_of_all_and_they_live_on(group: Group) -> None:
-    command = MeasureMemory(
-        configuration=TOGETHER, limit_bytes=group.ready.level_bytes + 100_000
-    )
+    command = MeasureMemory(configuration=TOGETHER, limit_bytes=group.ready.level_bytes + 100_000)
     reply = group.ask(command)
     assert isinstance(reply, OutOfMemory), reply
-    assert reply.cause.startswith("On rank 0: ")
+    assert reply.cause.startswith("On rank ")
     assert reply.is_certain
     workers = group.workers()
     speed_of(group.ask(measure(TOGETHER, with_phases=False)))
