@@ -232,7 +232,9 @@ def _reading(name: str, samples_s: Sequence[float]) -> Reading:
     num_slow = sum(sample > OUTLIER_RATIO * median_s for sample in samples_s)
     note = None
     if num_slow:
-        note = f"{num_slow} of {len(samples_s)} samples took over {OUTLIER_RATIO:g} times the median"
+        note = (
+            f"{num_slow} of {len(samples_s)} samples took over {OUTLIER_RATIO:g} times the median"
+        )
     samples = tuple(samples_s)
     return Reading(
         name=name, unit="s", value=median_s, samples=samples, half_iqr=half_iqr(samples), note=note
@@ -257,7 +259,9 @@ def _collective(
             return lambda: dist.all_gather_into_tensor(everybody, own), everybody.nbytes
 
 
-def _time_collective(group: _Group, collective: Collective, payload_bytes: int, share_s: float) -> float:
+def _time_collective(
+    group: _Group, collective: Collective, payload_bytes: int, share_s: float
+) -> float:
     """Times a collective over all sizes for which there is time.
 
     Returns:

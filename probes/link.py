@@ -171,7 +171,9 @@ class Link:
         weights = [1 / one.time.value**2 for one in upper]
         mean_bytes = _mean([one.num_bytes for one in upper], weights)
         mean_s = _mean([one.time.value for one in upper], weights)
-        spread = sum(w * (o.num_bytes - mean_bytes) ** 2 for w, o in zip(weights, upper, strict=True))
+        spread = sum(
+            w * (o.num_bytes - mean_bytes) ** 2 for w, o in zip(weights, upper, strict=True)
+        )
         common = sum(
             weight * (one.num_bytes - mean_bytes) * (one.time.value - mean_s)
             for weight, one in zip(weights, upper, strict=True)

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 """Time between two looks at what the others say."""
-LOST_AFTER_S = 15.0
-"""Silence after which a node counts as lost."""
 CALL_LIMIT_S = 30.0
 """How long one call of the store may take."""
 

@@ -61,7 +61,9 @@ def _facts(link: Link) -> list[tuple[str, str]]:
         if wires.num_nvlinks is not None:
             parts.append(f"{wires.num_nvlinks} NVLinks")
         if wires.pcie_width is not None:
-            parts.append(f"PCIe {wires.max_pcie_generation or wires.pcie_generation} ×{wires.pcie_width}")
+            parts.append(
+                f"PCIe {wires.max_pcie_generation or wires.pcie_generation} ×{wires.pcie_width}"
+            )
         parts += [f"{way} to device {other}" for other, way in wires.peers]
         if parts:
             rows.append((f"device {wires.device_index}", ", ".join(parts)))

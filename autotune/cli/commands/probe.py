@@ -45,9 +45,7 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
                     )
                     findings = compare(meeting.gather(), ranks.num_local)
                 link = measure(ranks, machine, on_step=_tell_step)
-                machine = replace(
-                    machine, links=(link,), findings=(*machine.findings, *findings)
-                )
+                machine = replace(machine, links=(link,), findings=(*machine.findings, *findings))
             code = _show(machine, as_json=chosen.json)
             if meeting is not None:
                 meeting.dismiss(code)
