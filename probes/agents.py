@@ -148,6 +148,7 @@ def host_meeting(node: Node) -> Iterator[Meeting]:
         raise
     finally:
         meeting.dismiss(_INTERNAL, "Node 0 left without a word.")
+        line.close()
         del store
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -129,7 +129,7 @@ def sizes(payload_bytes: int) -> list[int]:
 
 
 def default_backend(dist: ModuleType, kind: str) -> str:
-    """The backend that torch takes for a device by itself: gloo for a CPU, nccl for CUDA, …
+    """The backend that torch takes for a device by itself: gloo for a CPU, nccl for CUDA.
 
     Args:
         dist: `torch.distributed`.
@@ -215,7 +215,7 @@ class _Group:
                 call()
             self.wait_for_device()
             times_s.append(time.perf_counter())
-        own = [(end_s - start_s) / num_calls for start_s, end_s in zip(times_s, times_s[1:])]
+        own = [(end_s - start_s) / num_calls for start_s, end_s in pairwise(times_s)]
         everybody = self._gather(own)
         slowest = max(range(self.num_ranks), key=lambda rank: statistics.median(everybody[rank]))
         return everybody[slowest], slowest, once_s

@@ -1,9 +1,10 @@
 """Starts one module on every rank of a group, by PyTorch's own launcher.
 
-The launcher runs in a process of its own, one on each node: the *wrapper* that `rank_command` names.
-Each rank is a plain `python -m MODULE` with the variables that torchrun sets. Nothing is restarted,
-and nothing is left: a rank ends with its wrapper, the wrapper with its parent; where one rank dies
-the others are ended within seconds. Rank 0 runs on node 0, where the wrapper was started.
+The launcher runs in a process of its own, one on each node: the *wrapper*, whose command
+`rank_command` makes. Each rank is a plain `python -m MODULE` with the variables that torchrun sets.
+Nothing is restarted, and nothing is left: a rank ends with its wrapper, the wrapper with its
+parent; where one rank dies the others are ended within seconds. Rank 0 runs on node 0, where the
+wrapper was started.
 
 The ranks meet at a store that the wrapper opens on a free port before anybody is told of it, so
 that no port can be in use.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from probes.reading import Finding, Reading
@@ -140,7 +141,7 @@ class Link:
         first, last = measured[0], measured[-1]
         if num_bytes <= first.num_bytes:
             return first.time.value
-        for lower, upper in zip(measured, measured[1:], strict=False):
+        for lower, upper in pairwise(measured):
             if num_bytes <= upper.num_bytes:
                 part = (num_bytes - lower.num_bytes) / (upper.num_bytes - lower.num_bytes)
                 return lower.time.value + part * (upper.time.value - lower.time.value)

@@ -1,4 +1,4 @@
-"""What nodes do in tests: `python -m tests.probes.node_scenes lead|serve …`, with an agent's variables.
+"""What nodes do in tests: `python -m tests.probes.node_scenes lead|serve …`, as agents.
 
 `lead DIRECTORY CODE LOST_AFTER_S SCENE …` runs a group of two ranks for each scene, in a directory
 of its own, prints how each ended, and sends the other node home with the code.
@@ -35,6 +35,7 @@ def lead(directory: Path, code: int, lost_after_s: float, scenes: list[str]) -> 
             place.mkdir(exist_ok=True)
             ended = subprocess.run(
                 rank_command("tests.probes.rank_scenes", [str(place), scene], ranks),
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
                 check=False,

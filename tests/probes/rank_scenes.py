@@ -22,10 +22,9 @@ def main() -> int:
     unfinished = directory / f"rank{rank}.part"
     unfinished.write_text(json.dumps(document))
     unfinished.replace(directory / f"rank{rank}.json")
+    # One write, lest the ranks write into each other's lines.
+    sys.stdout.write(f"rank {rank} says so\n")
     match scene:
-        case "report":
-            # One write, lest the ranks write into each other's lines.
-            sys.stdout.write(f"rank {rank} says so\n")
         case "wait":
             time.sleep(ENDLESS_S)
         case "deaf":
@@ -35,22 +34,21 @@ def main() -> int:
             if rank == int(os.environ["WORLD_SIZE"]) - 1:
                 return 3
             time.sleep(ENDLESS_S)
-        case "store":
-            from probes.launch import rank_store
-
-            store = rank_store("scene", timeout_s=30)
-            store.set(f"said/{rank}", f"from {rank}")
-            said = [store.get(f"said/{other}").decode() for other in range(2)]
-            (directory / f"said{rank}.json").write_text(json.dumps(said))
-        case "sum":
+        case "together":
             import torch
             import torch.distributed as dist
+
+            from probes.launch import rank_store
 
             dist.init_process_group("gloo")
             total = torch.ones(1)
             dist.all_reduce(total)
-            (directory / f"sum{rank}").write_text(str(int(total.item())))
             dist.destroy_process_group()
+            # The store outlives the group.
+            store = rank_store("scene", timeout_s=30)
+            store.set(f"said/{rank}", f"{total.item():g} from {rank}")
+            said = [store.get(f"said/{other}").decode() for other in range(2)]
+            (directory / f"said{rank}.json").write_text(json.dumps(said))
     return 0
 
 

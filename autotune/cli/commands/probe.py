@@ -62,7 +62,7 @@ def in_our_words(error: ProbeError) -> AutotuneError:
 
 def _uneven(reader: Reader, processes: int, num_nodes: int) -> UsageError:
     return UsageError(
-        f"{reader.flag('processes')} {processes}: they do not spread evenly over {num_nodes} nodes.",
+        f"{reader.flag('processes')} {processes} do not spread evenly over {num_nodes} nodes.",
         f"Take a multiple of {num_nodes}, or 1.",
     )
 
