@@ -146,20 +146,20 @@ class Worker:
     def serve(self) -> None:
         """Answers commands one after another."""
         while (envelope := self.channel.receive()) is not None:
-            command: Command = envelope.body  # type: ignore[assignment]
+            command = envelope.body
             log = Path(envelope.log) if envelope.log is not None else None
             is_inline = self.options.isolation == "inline"
             if is_inline or self._session is not None or isinstance(command, OpenSpeed):
                 with redirected_output(log):
-                    reply = self.answer(command, envelope)
+                    reply = self.answer(envelope)
                     is_last = is_inline and self._keeps_memory()
                     self.channel.send(reply, is_last=is_last)
                 if is_last:
                     return
             else:
-                self._answer_in_fork(command, envelope, log)
+                self._answer_in_fork(envelope, log)
 
-    def _answer_in_fork(self, command: Command, envelope: Envelope, log: Path | None) -> None:
+    def _answer_in_fork(self, envelope: Envelope, log: Path | None) -> None:
         parent, start = os.getpid(), end_of(log)
         child = os.fork()
         if child == 0:
@@ -171,7 +171,7 @@ class Worker:
                         import torch
 
                         torch.set_num_threads(self.num_threads)
-                        self.channel.send(self.answer(command, envelope))
+                        self.channel.send(self.answer(envelope))
                         code = _ANSWERED
                     except BaseException:  # noqa: BLE001  (its last words, for the log)
                         traceback.print_exc()
@@ -205,10 +205,11 @@ class Worker:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def answer(self, command: Command, envelope: Envelope) -> Reply:
+    def answer(self, envelope: Envelope) -> Reply:
         """Carries a command out; a fault of the trial becomes its outcome."""
         from autotune.trial.failure import outcome_of
 
+        command: Command = envelope.body  # type: ignore[assignment]
         try:
             with self._company(envelope) as company:
                 return self._answer(command, company)

@@ -22,7 +22,7 @@ from autotune.search.session import Session
 from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialPlan, as_outcome, measured
 from autotune.starting import library_versions
-from autotune.trial.pool import trial_environment
+from autotune.trial.environment import trial_environment
 from autotune.trial.protocol import MeasureMemory, MeasureSpeed, MemoryMeasured, SpeedMeasured
 from autotune.units import format_bytes
 from probes.machine import Machine

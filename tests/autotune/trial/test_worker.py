@@ -229,7 +229,7 @@ def test_blocks_go_on_where_the_last_one_ended(line: Line, tmp_path: Path) -> No
         whole = worker.answer(speed_command(4))
         opened = worker.answer(OpenSpeed(configuration=CONFIGURATION))
         blocks = [worker.answer(ContinueSpeed(num_steps=2)) for _ in range(2)]
-        other = worker.answer(memory_command())
+        other = worker.answer(Envelope(body=memory_command()))
     assert isinstance(whole, SpeedMeasured)
     assert whole.speed is not None
     assert isinstance(opened, SpeedMeasured)
@@ -309,12 +309,12 @@ def test_a_fork_that_ends_without_an_answer_has_failed(
 ) -> None:
     log = tmp_path / "log"
     log.write_text("printed by the command before\n")
-    scripted(line, tmp_path, say_and(act))._answer_in_fork(memory_command(), log)
+    scripted(line, tmp_path, say_and(act))._answer_in_fork(Envelope(body=memory_command()), log)
     assert line.hear().body == Failed(cause=f"{cause} It last said: ok")
 
 
 def test_a_killed_fork_only_suggests_memory(line: Line, tmp_path: Path) -> None:
-    scripted(line, tmp_path, die_of(signal.SIGKILL))._answer_in_fork(memory_command(), None)
+    scripted(line, tmp_path, die_of(signal.SIGKILL))._answer_in_fork(Envelope(body=memory_command()), None)
     reply = line.hear().body
     assert isinstance(reply, OutOfMemory)
     assert (reply.where, reply.is_certain) == ("host", False)
@@ -323,7 +323,7 @@ def test_a_killed_fork_only_suggests_memory(line: Line, tmp_path: Path) -> None:
 def test_a_fork_that_answers_is_not_answered_for(line: Line, tmp_path: Path) -> None:
     worker = scripted(line, tmp_path, lambda: Failed(cause="of its own"))
     for _ in range(2):
-        worker._answer_in_fork(memory_command(), tmp_path / "log")
+        worker._answer_in_fork(Envelope(body=memory_command()), tmp_path / "log")
         assert line.hear().body == Failed(cause="of its own")
     line.engine.settimeout(0.2)
     with pytest.raises(TimeoutError):
@@ -343,20 +343,20 @@ def test_a_fork_is_waited_for_with_and_without_descriptors_of_processes(
     worker = scripted(line, tmp_path, exit_with(5))
     # A command that waits already must not be taken for the end of the engine.
     line.say(memory_command())
-    worker._answer_in_fork(memory_command(), None)
+    worker._answer_in_fork(Envelope(body=memory_command()), None)
     reply = line.hear().body
     assert isinstance(reply, Failed)
     assert "exit code 5" in reply.cause
 
 
 class Quitting(Worker):
-    def _answer(self, command: Command) -> Reply:
+    def _answer(self, command: Command, company: Company) -> Reply:
         raise SystemExit(4)
 
 
 def test_a_job_that_ends_its_own_process_has_failed(line: Line, tmp_path: Path) -> None:
     worker = make(line, WorkloadSpec(task="causal-lm"), tmp_path, kind=Quitting)
-    assert worker.answer(memory_command()) == Failed(
+    assert worker.answer(Envelope(body=memory_command())) == Failed(
         cause="The job ended its own process (sys.exit(4))."
     )
 
@@ -372,7 +372,8 @@ class Leaking(Worker):
 
     leaked_bytes = 0
 
-    def answer(self, command: Command) -> Reply:
+    def answer(self, envelope: Envelope) -> Reply:
+        command = envelope.body
         assert isinstance(command, ContinueSpeed)
         Leaking.leaked_bytes += command.num_steps
         return Failed(cause="done")
