@@ -295,7 +295,8 @@ class _Reader:
         if num_steps < PRECONDITIONED_AFTER_STEPS:
             return None
         correction = 1 - float(options["betas"][1]) ** num_steps
-        return (second.float() / correction).sqrt_().add_(float(options["eps"]))
+        root: torch.Tensor = (second.float() / correction).sqrt_()
+        return root.add_(float(options["eps"]))
 
 
 def _sum_of_squares(norms: list[torch.Tensor], factor: float) -> float:

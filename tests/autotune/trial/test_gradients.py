@@ -1,4 +1,4 @@
-"""Norms of micro-gradients against gradients worked out with autograd, one micro-batch at a time."""
+"""Norms of micro-gradients against gradients that autograd works out for each micro-batch."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def by_hand(stepper: Stepper, window: list[Batch]) -> ByHand:
     for batch, share in zip(window, shares, strict=True):
         output: Any = model(**batch)
         value = output["loss"] * share
-        loss += float(value)
+        loss += value.item()
         found = torch.autograd.grad(value * len(window), parameters)
         gradients.append(list(found))
     mean = [torch.stack(parts).mean(dim=0) for parts in zip(*gradients, strict=True)]
@@ -272,13 +272,14 @@ def test_what_does_not_train_does_not_count(tmp_path: Path, driver: Driver) -> N
     options: dict[str, Any] = {"driver": driver, "accumulation": 2, "micro": 4}
     stepper = stepper_of(odd_workload(arguments={"optim": "sgd"}), tmp_path, **options)
     found = measure(stepper, 6)
-    model = odd_workload().model
+    model = OddForBoth()
     window = stepper_of(odd_workload(), tmp_path, **options).next_window()
     gradients = []
     for batch in window:
         model.zero_grad()
         model(**batch)["loss"].backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.layer.parameters()]))
+        trained = [p.grad for p in model.layer.parameters() if p.grad is not None]
+        gradients.append(torch.cat([gradient.flatten() for gradient in trained]))
     assert found.windows[0].micro_squared_norms == pytest.approx(
         [float((g**2).sum()) for g in gradients], rel=1e-4
     )
@@ -301,16 +302,11 @@ def test_a_gradient_that_is_not_finite_costs_its_step_alone(tmp_path: Path, driv
 
 def scaled(stepper: Stepper, init_scale: float) -> torch.amp.GradScaler:
     """Puts a real loss scaler in force, as mixed precision with fp16 does on a device."""
-    from accelerate.optimizer import AcceleratedOptimizer
-
     scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=1000)
-    accelerator = stepper.accelerator
     optimizer: Any = stepper.optimizer
-    accelerator.scaler = scaler
-    stepper.optimizer = AcceleratedOptimizer(
-        optimizer.optimizer, device_placement=False, scaler=scaler
-    )
-    accelerator._optimizers = [stepper.optimizer]
+    stepper.accelerator.scaler = scaler
+    # The wrapper is made again in its place, since the schedule holds on to it.
+    optimizer.__init__(optimizer.optimizer, device_placement=False, scaler=scaler)
     return scaler
 
 
@@ -426,7 +422,8 @@ for driver in ("trainer", "accelerate"):
         everyone = [torch.zeros(2, own[0].numel()) for _ in range(2)]
         dist.all_gather(everyone, torch.stack(own))
         gradients = torch.cat(everyone)
-        expected.append([(gradients ** 2).sum(dim=1).tolist(), float((gradients.mean(dim=0) ** 2).sum())])
+        mean = gradients.mean(dim=0)
+        expected.append([(gradients ** 2).sum(dim=1).tolist(), float((mean ** 2).sum())])
         train_window(plain, window)
     differences = [
         float((a - b).abs().max())
