@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from autotune.configuration import Configuration
+from autotune.cost.noise import estimate_noise_scale
 from autotune.outcome import GradientNorms
 from autotune.trial.gradients import _buckets, measure_gradients
 from autotune.trial.meter import train_window
@@ -186,6 +187,28 @@ def test_norms_are_those_of_autograd_and_training_goes_on_as_ever(
     ):
         torch.testing.assert_close(own, other, rtol=0, atol=2e-5)
     assert all(p.grad is None for p in read.model.parameters())
+
+
+def test_the_noise_scale_of_frozen_weights_is_that_of_all_rows(
+    classifier: LoadedWorkload, tmp_path: Path
+) -> None:
+    still = replace(classifier, arguments={**classifier.arguments, "learning_rate": 0.0})
+    stepper = stepper_of(still, tmp_path, accumulation=4, driver="accelerate")
+    found = measure(stepper, num_windows=40)
+    rows = still.typical_rows(48)
+    gradients = []
+    for row in rows:
+        stepper.model.zero_grad()
+        loss: torch.Tensor = stepper.workload.model(**stepper.collate([row])).loss
+        loss.backward()
+        parts = [p.grad.flatten() for p in stepper.model.parameters() if p.grad is not None]
+        gradients.append(torch.cat(parts).double())
+    every = torch.stack(gradients)
+    mean = every.mean(dim=0)
+    truth = float(((every - mean) ** 2).sum(dim=1).mean() / (mean**2).sum())
+    estimate = estimate_noise_scale(found, preconditioned=False)
+    assert estimate.value == pytest.approx(truth, rel=0.3)
+    assert estimate.lower <= truth <= estimate.upper
 
 
 def test_steps_are_counted_and_told(causal: LoadedWorkload, tmp_path: Path) -> None:
