@@ -112,7 +112,7 @@ class GradientWindow:
     where the optimizer keeps no second moment, or has not kept it for long enough."""
     preconditioned_mean_squared_norm: float | None = None
     loss: float | None = None
-    """Of the window, averaged over its micro-batches and the ranks."""
+    """Of the window, as the loop tells it; the mean over the ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

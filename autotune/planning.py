@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from autotune.advice.document import SCHEMA
 from autotune import request as requests
+from autotune.advice.document import SCHEMA
 from autotune.errors import (
     AutotuneError,
     UsageError,

@@ -150,7 +150,7 @@ def _readings(measured: Measured) -> Document:
             "total_bytes": memory.total_bytes,
             "method": memory.method,
         },
-        **({"exchange": asdict(exchange)} if exchange is not None else {}),  # type: ignore[dict-item]
+        **({"exchange": asdict(exchange)} if exchange is not None else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""What else must change when the global batch size does, and what clipping means under local SGD."""
+"""What must change along with the global batch size, and what clipping means under local SGD."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _factor(factor: float) -> str:
 
 
 def _change(old: float | None, new: float | None) -> str:
-    return "" if old is None or new is None else f" ({old:.6g} → {new:.6g})"
+    return "" if old is None or new is None else f" ({old:.4g} → {new:.4g})"
 
 
 def _learning_rate(
@@ -204,8 +204,8 @@ def _beta2(scale: float, old: float | None) -> SettingChange:
         factor=None,
         old=old,
         new=new,
-        sentence=f"Adam's beta2: to the power of {scale:.3g}{_change(old, new)}, so that its memory "
-        "is as many samples long as before.",
+        sentence=f"Adam's beta2: to the power of {scale:.3g}{_change(old, new)}, so that its "
+        "memory is as many samples long as before.",
     )
 
 
@@ -221,8 +221,8 @@ def _weight_decay(scale: float, rate: float, old: float | None) -> SettingChange
         factor=factor,
         old=old,
         new=new,
-        sentence=f"Weight decay: {_factor(factor)}{_change(old, new)}, which goes with the learning "
-        "rate above and keeps its effect per sample.",
+        sentence=f"Weight decay: {_factor(factor)}{_change(old, new)}, which goes with the "
+        "learning rate above and keeps its effect per sample.",
     )
 
 

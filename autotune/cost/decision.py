@@ -168,8 +168,8 @@ def _sentences(best: Option, leader: Option, ranked: Sequence[Option], reference
     if leader is not best:
         value, (low, high) = compare(leader, best, reference)
         sentences.append(
-            f"{leader.configuration} comes to {times(value)} times as much, which is inside what is "
-            f"not known ({times(low)} to {times(high)}); the tie goes to {_why(best, leader)}."
+            f"{leader.configuration} comes to {times(value)} times as much, which is inside what "
+            f"is not known ({times(low)} to {times(high)}); the tie goes to {_why(best, leader)}."
         )
     sentences += _distributing(best, ranked, reference)
     return sentences
@@ -200,8 +200,8 @@ def _distributing(best: Option, ranked: Sequence[Option], reference: int) -> lis
                 f"times as good as {together.configuration}."
             ]
         return [
-            f"{num} processes come to no more than {times(1 / value)} times one alone on this link, "
-            "which is not surely more."
+            f"{num} processes come to no more than {times(1 / value)} times one alone on this "
+            "link, which is not surely more."
         ]
     value, _ = compare(best, alone, reference)
     num = best.configuration.world_size

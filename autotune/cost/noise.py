@@ -13,9 +13,9 @@ step makes anyway, and their mean, the two sizes are b and k·b (Qiao et al. 202
 Both are averaged over a window of steps, each for itself, and only then divided. The ratio of two
 averages is still biased in first order of the number of steps; Beale's ratio estimator takes that
 off (Tin 1965, "Comparison of some ratio estimators", J. Amer. Statist. Assoc. 60). The interval is
-a bootstrap over whole steps, one step fewer in each resample, so that short windows do not look
-more certain than they are (Hesterberg 2015, "What teachers should know about the bootstrap", The
-American Statistician 69).
+a bootstrap over whole steps. With few of them it would be too narrow; resamples of one step fewer
+and tails as thin as Student's t would have them make up for that (Hesterberg 2015, "What teachers
+should know about the bootstrap", The American Statistician 69).
 
 Under Adam the step is not along the gradient but along the gradient divided by `sqrt(v) + eps`, so
 the noise that matters is that of the preconditioned gradient; the algebra is the same.
@@ -32,14 +32,13 @@ from numpy.typing import NDArray
 
 from autotune.configuration import Configuration
 from autotune.outcome import GradientNorms
+from autotune.quantile import t975
 
 LEAST_WINDOWS = 5
 """Optimizer steps below which nothing is estimated."""
 PRECISE_RATIO = 0.6
 """Up to this `phi / (k · b · sqrt(K))`, over K steps, the estimate is good to about ±20 %."""
-NUM_RESAMPLES = 2000
-TAIL = 0.025
-"""Part of the resamples that lies outside each end of a 95 % interval."""
+NUM_RESAMPLES = 4000
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -205,7 +204,9 @@ def _bootstrap(numerator: Array, denominator: Array, seed: int) -> tuple[float, 
     tops, bottoms = numerator[chosen].mean(axis=1), denominator[chosen].mean(axis=1)
     ratios = np.full(NUM_RESAMPLES, math.inf)
     np.divide(tops, bottoms, out=ratios, where=bottoms > 0)
+    # The part of a normal distribution beyond the quantile of Student's t.
+    tail = math.erfc(t975(num - 1) / math.sqrt(2)) / 2
     # Without interpolation, which has no meaning between a number and infinity.
-    low = float(np.quantile(ratios, TAIL, method="lower"))
-    high = float(np.quantile(ratios, 1 - TAIL, method="higher"))
+    low = float(np.quantile(ratios, tail, method="lower"))
+    high = float(np.quantile(ratios, 1 - tail, method="higher"))
     return (0.0 if math.isinf(low) else low), high

@@ -127,11 +127,11 @@ def _event(trial: MeasuredTrial, choice: LocalSGDChoice) -> LocalSGDPredicted:
                 "local_sgd_steps": row.local_sgd_steps,
                 "step_s": row.step_s,
                 "samples_per_s": row.rate.samples_per_s,
-                "sample_efficiency": row.rate.efficiency.to_json(),
+                "sample_efficiency": row.rate.efficiency.to_json(),  # type: ignore[dict-item]
                 "useful_samples_per_s": row.rate.useful_samples_per_s,
                 "is_measured": row.is_measured,
             }
             for row in choice.rows
-        ),  # type: ignore[arg-type]
+        ),
         sentence=choice.sentence,
     )

@@ -23,6 +23,8 @@ from autotune.workload.facts import WorkloadFacts
 
 NUM_WINDOWS = 20
 """Optimizer steps whose micro-gradients are read."""
+NUM_WARMUP_STEPS = 30
+"""Steps before them: at the very beginning of training the noise scale is another."""
 LARGEST_FACTOR = 16
 """How far from the present size another one may be: the noise scale says little beyond."""
 GAIN_WORTH_A_CHANGE = 0.05
@@ -124,6 +126,7 @@ def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -
         MeasureGradients(
             configuration=configuration,
             num_windows=NUM_WINDOWS,
+            num_warmup_steps=NUM_WARMUP_STEPS,
             repair_loss=engine.plan.repair_loss,
         ),
         log=engine.session.run.path / "gradients.log",

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import cast
 from unittest.mock import patch
 
 import torch
@@ -199,4 +198,4 @@ def wrapped(model: torch.nn.Module) -> DistributedDataParallel:
     inner = getattr(model, "_orig_mod", model)
     if not isinstance(inner, DistributedDataParallel):
         raise TypeError(f"A {type(inner).__name__} does not exchange gradients between ranks.")
-    return cast("DistributedDataParallel", inner)
+    return inner

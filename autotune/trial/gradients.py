@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 
 from autotune.outcome import GradientNorms, GradientWindow
-from autotune.trial.meter import Report, train_window
+from autotune.trial.meter import Report
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import Stepper
+from autotune.trial.stepper import Stepper, train_window
 from autotune.workload.loaded import Batch
 
 if TYPE_CHECKING:
@@ -295,7 +295,8 @@ class _Reader:
         if num_steps < PRECONDITIONED_AFTER_STEPS:
             return None
         correction = 1 - float(options["betas"][1]) ** num_steps
-        return (second.float() / correction).sqrt_().add_(float(options["eps"]))
+        root: torch.Tensor = (second.float() / correction).sqrt_()
+        return root.add_(float(options["eps"]))
 
 
 def _sum_of_squares(norms: list[torch.Tensor], factor: float) -> float:

@@ -112,6 +112,7 @@ class MeasureGradients:
 
     configuration: Configuration
     num_windows: int
+    num_warmup_steps: int
     repair_loss: bool = False
     kind: Literal["measure_gradients"] = "measure_gradients"
 

@@ -301,7 +301,8 @@ class AccelerateStepper(Stepper):
             if self._shares_items:
                 scale *= accelerator.num_processes
             accelerator.backward(loss * scale)
-        return loss.detach()
+        # On this rank's part of the rows, in the mean over the ranks.
+        return loss.detach() * (accelerator.num_processes if self._shares_items else 1)
 
     def optimizer_step(self) -> torch.Tensor | float | None:
         """Clips, steps optimizer and schedule, clears the gradients."""

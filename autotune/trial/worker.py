@@ -303,6 +303,7 @@ class Worker:
                         self._stepper(workload, command, output_dir),
                         command.num_windows,
                         report=self.channel.send,
+                        num_warmup_steps=command.num_warmup_steps,
                     )
                     return GradientsMeasured(gradients=gradients)
                 case OpenSpeed():

@@ -92,8 +92,8 @@ def test_an_unknown_noise_scale_leaves_the_learning_rate() -> None:
     assert (advice.gain, advice.gain_interval) == (1.0, (1.0, 4.0))
     assert advice.changes[0].new == pytest.approx(1e-3)
     assert advice.sentences[0] == (
-        "From a global batch size of 16 to 64: one optimizer step is worth 1 of before (1 to 4), so "
-        "that learning as much takes 4 times the samples."
+        "From a global batch size of 16 to 64: one optimizer step is worth 1 of before (1 to 4), "
+        "so that learning as much takes 4 times the samples."
     )
     assert advice.sentences[1] == (
         "Learning rate: 1 times (0.001 → 0.001), by the square root of the batch, as far as noise "
@@ -145,8 +145,8 @@ def test_the_threshold_makes_up_for_the_lower_end() -> None:
     assert advice.new == advice.ratio == pytest.approx(1.288, abs=1e-3)
     assert advice.interval[1] == math.sqrt(2)
     assert advice.sentence == (
-        "Each of 2 ranks clips its own gradient, which is expected to be 1.29 to 1.41 times as long "
-        "as their mean: 1.29 times max_grad_norm (1 → 1.28826) makes up for the least of it."
+        "Each of 2 ranks clips its own gradient, which is expected to be 1.29 to 1.41 times as "
+        "long as their mean: 1.29 times max_grad_norm (1 → 1.288) makes up for the least of it."
     )
     unknown = advice_for_clipping(None, rows_per_rank=8, num_ranks=4)
     assert (unknown.ratio, unknown.interval, unknown.new) == (1.0, (1.0, 2.0), None)

@@ -131,8 +131,8 @@ def test_the_slow_link_as_it_was_measured() -> None:
     assert found.gain == pytest.approx(4.4, abs=0.05)
     assert found.gain_interval[0] < found.gain < found.gain_interval[1]
     assert found.sentence == (
-        "Speed times sample efficiency, local SGD every 32 steps is 4.4 times DDP on this link, but "
-        "only 1.04 times one process."
+        "Speed times sample efficiency, local SGD every 32 steps is 4.4 times DDP on this link, "
+        "but only 1.04 times one process."
     )
 
 
@@ -160,7 +160,7 @@ def test_ddp_stays_where_local_sgd_is_not_surely_better() -> None:
     assert found.gain > 1.1
     assert found.gain_interval[0] < 1 < found.gain_interval[1]
     assert found.local_sgd_steps == 1
-    assert found.sentence.startswith("DDP stays: local SGD every 4 steps is expected to be 1.1")
+    assert found.sentence.startswith("DDP stays: local SGD every 8 steps is expected to be 1.1")
     assert "not surely better (0.8" in found.sentence
     exact = choose(exchange(0.1, 0.05, 0.14), assumed_local_sgd("sgd", clips=False))
     assert exact.local_sgd_steps == 8
@@ -182,7 +182,8 @@ def test_the_batch_counts_for_every_row_alike() -> None:
         step_counts=legal_step_counts(SLOW),
         batch_efficiency=batch,
     )
-    assert (found.local_sgd_steps, found.gain) == (plain.local_sgd_steps, pytest.approx(plain.gain))
+    assert found.local_sgd_steps == plain.local_sgd_steps
+    assert found.gain == pytest.approx(plain.gain)
     assert found.gain_interval == pytest.approx(plain.gain_interval)
     assert [row.rate.useful_samples_per_s for row in found.rows] == pytest.approx(
         [row.rate.useful_samples_per_s / 2 for row in plain.rows]

@@ -149,7 +149,7 @@ def test_several_processes_on_a_slow_link_are_not_surely_more_than_one() -> None
     assert found.leader.configuration.local_sgd_steps == 32
     assert found.sentences[1] == (
         "8×1×2 ranks, local SGD 32 comes to 1.07 times as much, which is inside what is not known "
-        "(0.81 to 1.21); the tie goes to one process, which needs no averaging."
+        "(0.85 to 1.18); the tie goes to one process, which needs no averaging."
     )
     assert found.sentences[2] == (
         "2 processes come to no more than 1.07 times one alone on this link, which is not surely "

@@ -26,7 +26,7 @@ def estimate(norms: GradientNorms, seed: int = 0) -> NoiseScale:
     return estimate_noise_scale(norms, preconditioned=False, seed=seed)
 
 
-def with_preconditioned(norms: GradientNorms, factor: float, *, after: int = 0) -> GradientNorms:
+def with_preconditioned(norms: GradientNorms, factor: float, *, after: int) -> GradientNorms:
     """Preconditioned norms whose micro-gradients are so many times as large as the plain ones."""
     return replace(
         norms,
@@ -55,11 +55,11 @@ def test_the_pair_by_hand() -> None:
 
 def test_both_estimates_are_unbiased() -> None:
     rng = np.random.default_rng(1)
-    norms = gradients(30.0, num_windows=40_000, num_micro_batches=3, rows=2, rng=rng)
+    norms = gradients(30.0, num_windows=10_000, num_micro_batches=3, rows=2, rng=rng)
     micro = np.array([np.mean(window.micro_squared_norms) for window in norms.windows])
     whole = np.array([window.mean_squared_norm for window in norms.windows])
     squared_norm, variance = pair_estimates(micro, whole, 3, 2)
-    assert squared_norm.mean() == pytest.approx(1.0, rel=0.05)
+    assert squared_norm.mean() == pytest.approx(1.0, rel=0.1)
     assert variance.mean() == pytest.approx(30.0, rel=0.01)
 
 
@@ -81,12 +81,12 @@ def test_the_interval_covers_the_truth_and_the_value_is_right_on_average(
                 rng=rng,
             )
         )
-        for _ in range(250)
+        for _ in range(200)
     ]
     covered = np.mean([scale.lower <= phi <= scale.upper for scale in found])
-    assert covered >= 0.9
+    assert covered >= 0.92
     values = [scale.value for scale in found if scale.value is not None]
-    assert len(values) >= 245
+    assert len(values) >= 196
     assert np.mean(values) == pytest.approx(phi, rel=0.05)
     assert np.mean([scale.lower > phi for scale in found]) <= 0.05
 
@@ -157,9 +157,9 @@ def test_few_steps_say_nothing() -> None:
 
 def test_adam_asks_for_preconditioned_norms_where_they_are() -> None:
     norms = gradients(
-        31.0, num_windows=25, num_micro_batches=2, rows=8, rng=np.random.default_rng(0)
+        10.0, num_windows=25, num_micro_batches=2, rows=8, rng=np.random.default_rng(0)
     )
-    late = with_preconditioned(norms, 1.5, after=5)
+    late = with_preconditioned(norms, 1.1, after=5)
     scale = estimate_noise_scale(late, preconditioned=True)
     assert (scale.is_preconditioned, scale.num_windows) == (True, 20)
     assert "at steps 5 to 24" in scale.note
@@ -167,7 +167,7 @@ def test_adam_asks_for_preconditioned_norms_where_they_are() -> None:
     assert (plain.is_preconditioned, plain.num_windows) == (False, 25)
     assert scale.value is not None
     assert plain.value is not None
-    assert scale.value > 1.3 * plain.value
+    assert scale.value > 1.1 * plain.value
 
 
 def test_the_plain_gradient_steps_in_and_says_so() -> None:

@@ -1,4 +1,4 @@
-"""Norms of micro-gradients against gradients worked out with autograd, one micro-batch at a time."""
+"""Norms of micro-gradients against gradients that autograd works out for each micro-batch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ import torch
 from torch import nn
 
 from autotune.configuration import Configuration
+from autotune.cost.noise import estimate_noise_scale
 from autotune.outcome import GradientNorms
 from autotune.trial.gradients import _buckets, measure_gradients
-from autotune.trial.meter import train_window
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import Driver, Stepper, TrainerStepper, make_stepper
+from autotune.trial.stepper import (
+    Driver,
+    Stepper,
+    TrainerStepper,
+    make_stepper,
+    train_window,
+)
 from autotune.workload.loaded import Batch, LoadedWorkload
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import workloads
@@ -109,7 +115,7 @@ def by_hand(stepper: Stepper, window: list[Batch]) -> ByHand:
     for batch, share in zip(window, shares, strict=True):
         output: Any = model(**batch)
         value = output["loss"] * share
-        loss += float(value)
+        loss += value.item()
         found = torch.autograd.grad(value * len(window), parameters)
         gradients.append(list(found))
     mean = [torch.stack(parts).mean(dim=0) for parts in zip(*gradients, strict=True)]
@@ -186,6 +192,28 @@ def test_norms_are_those_of_autograd_and_training_goes_on_as_ever(
     ):
         torch.testing.assert_close(own, other, rtol=0, atol=2e-5)
     assert all(p.grad is None for p in read.model.parameters())
+
+
+def test_the_noise_scale_of_frozen_weights_is_that_of_all_rows(
+    classifier: LoadedWorkload, tmp_path: Path
+) -> None:
+    still = replace(classifier, arguments={**classifier.arguments, "learning_rate": 0.0})
+    stepper = stepper_of(still, tmp_path, accumulation=4, driver="accelerate")
+    found = measure(stepper, num_windows=40)
+    rows = still.typical_rows(48)
+    gradients = []
+    for row in rows:
+        stepper.model.zero_grad()
+        loss: torch.Tensor = stepper.workload.model(**stepper.collate([row])).loss
+        loss.backward()
+        parts = [p.grad.flatten() for p in stepper.model.parameters() if p.grad is not None]
+        gradients.append(torch.cat(parts).double())
+    every = torch.stack(gradients)
+    mean = every.mean(dim=0)
+    truth = float(((every - mean) ** 2).sum(dim=1).mean() / (mean**2).sum())
+    estimate = estimate_noise_scale(found, preconditioned=False)
+    assert estimate.value == pytest.approx(truth, rel=0.3)
+    assert estimate.lower <= truth <= estimate.upper
 
 
 def test_steps_are_counted_and_told(causal: LoadedWorkload, tmp_path: Path) -> None:
@@ -272,13 +300,14 @@ def test_what_does_not_train_does_not_count(tmp_path: Path, driver: Driver) -> N
     options: dict[str, Any] = {"driver": driver, "accumulation": 2, "micro": 4}
     stepper = stepper_of(odd_workload(arguments={"optim": "sgd"}), tmp_path, **options)
     found = measure(stepper, 6)
-    model = odd_workload().model
+    model = OddForBoth()
     window = stepper_of(odd_workload(), tmp_path, **options).next_window()
     gradients = []
     for batch in window:
         model.zero_grad()
         model(**batch)["loss"].backward()
-        gradients.append(torch.cat([p.grad.flatten() for p in model.layer.parameters()]))
+        trained = [p.grad for p in model.layer.parameters() if p.grad is not None]
+        gradients.append(torch.cat([gradient.flatten() for gradient in trained]))
     assert found.windows[0].micro_squared_norms == pytest.approx(
         [float((g**2).sum()) for g in gradients], rel=1e-4
     )
@@ -301,16 +330,11 @@ def test_a_gradient_that_is_not_finite_costs_its_step_alone(tmp_path: Path, driv
 
 def scaled(stepper: Stepper, init_scale: float) -> torch.amp.GradScaler:
     """Puts a real loss scaler in force, as mixed precision with fp16 does on a device."""
-    from accelerate.optimizer import AcceleratedOptimizer
-
     scaler = torch.amp.GradScaler("cpu", init_scale=init_scale, growth_interval=1000)
-    accelerator = stepper.accelerator
     optimizer: Any = stepper.optimizer
-    accelerator.scaler = scaler
-    stepper.optimizer = AcceleratedOptimizer(
-        optimizer.optimizer, device_placement=False, scaler=scaler
-    )
-    accelerator._optimizers = [stepper.optimizer]
+    stepper.accelerator.scaler = scaler
+    # The wrapper is made again in its place, since the schedule holds on to it.
+    optimizer.__init__(optimizer.optimizer, device_placement=False, scaler=scaler)
     return scaler
 
 
@@ -381,9 +405,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from autotune.trial.gradients import measure_gradients
-from autotune.trial.meter import train_window
 from autotune.configuration import Configuration
-from autotune.trial.stepper import make_stepper
+from autotune.trial.stepper import make_stepper, train_window
 from tests.autotune.trial.test_gradients import odd_workload
 
 torch.set_num_threads(1)
@@ -426,7 +449,8 @@ for driver in ("trainer", "accelerate"):
         everyone = [torch.zeros(2, own[0].numel()) for _ in range(2)]
         dist.all_gather(everyone, torch.stack(own))
         gradients = torch.cat(everyone)
-        expected.append([(gradients ** 2).sum(dim=1).tolist(), float((gradients.mean(dim=0) ** 2).sum())])
+        mean = gradients.mean(dim=0)
+        expected.append([(gradients ** 2).sum(dim=1).tolist(), float((mean ** 2).sum())])
         train_window(plain, window)
     differences = [
         float((a - b).abs().max())
