@@ -47,17 +47,19 @@ MAX_PAIRED_RANKS = 8
 
 _SHARES: dict[str, float] = {
     BARRIER: 0.05,
-    "all-reduce": 0.45,
-    "broadcast": 0.2,
-    "all-gather": 0.15,
-    "pairs": 0.15,
+    "all-reduce": 0.4,
+    "broadcast": 0.25,
+    "all-gather": 0.17,
+    "pairs": 0.13,
 }
 """What part of the time each step may take."""
 _SAMPLE_S = 0.005
 """Shorter calls are repeated until a sample is this long."""
 _MIN_SAMPLES = 3
 _MAX_SAMPLES = 9
-_NUM_WARMUP = 2
+_SLOT = 1 / 8
+"""What part of a step's time all sizes but the largest may take each: four times the size takes
+four times as long, so that half of the time is left for the largest."""
 _PING_BYTES = 8
 _MIN_PAIR_BYTES = 64 * 1024
 
@@ -195,27 +197,31 @@ class _Group:
             Seconds of a call in each sample on the rank that took longest, its number, and the
             seconds of one call that all ranks agreed on beforehand.
         """
-        for _ in range(_NUM_WARMUP - 1):
-            call()
+        call()
         self.wait_for_device()
         start_s = time.perf_counter()
         call()
         self.wait_for_device()
-        (once_s,) = self.agree(time.perf_counter() - start_s)
+        first_s = time.perf_counter() - start_s
+        (once_s,) = self.agree(first_s)
         num_calls = max(1, min(1000, round(_SAMPLE_S / once_s)))
         num_samples = int(slot_s / (once_s * num_calls))
         num_samples = max(_MIN_SAMPLES, min(_MAX_SAMPLES, num_samples))
-        if once_s < slot_s:
+        own = []
+        if num_calls == 1:
+            # So long a call is a sample of its own, and hardly feels how far apart the ranks are.
+            own.append(first_s)
+        else:
             # Agreeing has set the ranks apart again.
             call()
         self.wait_for_device()
         times_s = [time.perf_counter()]
-        for _ in range(num_samples):
+        while len(own) + len(times_s) <= num_samples:
             for _ in range(num_calls):
                 call()
             self.wait_for_device()
             times_s.append(time.perf_counter())
-        own = [(end_s - start_s) / num_calls for start_s, end_s in pairwise(times_s)]
+        own += [(end_s - start_s) / num_calls for start_s, end_s in pairwise(times_s)]
         everybody = self._gather(own)
         slowest = max(range(self.num_ranks), key=lambda rank: statistics.median(everybody[rank]))
         return everybody[slowest], slowest, once_s
@@ -256,7 +262,8 @@ def _collective(
         case "all-gather":
             own = group.buffer(num_bytes // group.num_ranks)
             everybody = group.buffer(own.nbytes * group.num_ranks)
-            return lambda: dist.all_gather_into_tensor(everybody, own), everybody.nbytes
+            gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+            return lambda: gather(everybody, own), everybody.nbytes
 
 
 def _time_collective(
@@ -273,12 +280,13 @@ def _time_collective(
     for wanted_bytes in sizes(payload_bytes):
         # A message takes at most in proportion longer than a smaller one.
         longest_s = once_s * wanted_bytes / last_bytes
-        if spent_s + longest_s * (_NUM_WARMUP + _MIN_SAMPLES) > share_s:
+        if spent_s + longest_s * (1 + _MIN_SAMPLES) > share_s:
             group.tell(Said(left_out=(collective, wanted_bytes)))
             break
         call, num_bytes = _collective(group, collective, wanted_bytes)
         group.tell(Said(step=f"{collective} of {size(num_bytes)}"))
-        slot_s = (share_s - spent_s) / 2
+        is_last = wanted_bytes == payload_bytes
+        slot_s = share_s - spent_s - longest_s if is_last else _SLOT * share_s
         samples_s, slowest, once_s = group.samples(call, slot_s=slot_s)
         exchange = Exchange(
             collective=collective,
@@ -387,7 +395,6 @@ def _measure(group: _Group, options: Options) -> None:
     if group.num_ranks <= MAX_PAIRED_RANKS:
         (bytes_per_s,) = group.agree(sent_bytes / spent_s)
         _time_pairs(group, options.payload_bytes, _SHARES["pairs"] * limit_s, bytes_per_s)
-    group.tell(Said(step="the end"))
 
 
 def main(arguments: Sequence[str]) -> int:

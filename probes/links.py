@@ -27,7 +27,7 @@ from probes.launch import (
     rank_command,
     threads_of_rank,
 )
-from probes.link import COLLECTIVES, Link
+from probes.link import COLLECTIVES, Exchange, Link
 from probes.machine import Machine
 from probes.reading import Finding
 from probes.wording import size
@@ -42,6 +42,8 @@ START_LIMIT_S = 90.0
 """Time for the ranks to start and to load torch, beyond that for the nodes to come together."""
 
 _POLL_S = 0.05
+_STEADY_RATIO = 0.1
+"""Half the distance between the quartiles, by the median, up to which times count as steady."""
 
 
 def check(ranks: Ranks, machine: Machine) -> None:
@@ -134,7 +136,7 @@ class _Heard:
         if said.step is not None:
             self.step = said.step
             self.step_s = time.monotonic()
-            if self.on_step is not None and said.step != "the end":
+            if self.on_step is not None:
                 self.on_step(said.step)
         if said.started is not None:
             self.started = said
@@ -217,6 +219,7 @@ def _link(
     findings = [
         *_ended(heard, end, call_limit_s),
         *_left_out(said),
+        *_unsteady(exchanges),
         *_threads(ranks, machine, num_threads),
         *_ways(traffic),
         *(finding for one in found_wires if (finding := wires.narrow(one)) is not None),
@@ -283,6 +286,22 @@ def _left_out(said: Sequence[Said]) -> list[Finding]:
                 )
             )
     return found
+
+
+def _unsteady(exchanges: Sequence[Exchange]) -> list[Finding]:
+    """What is to be said where the largest all-reduces took now longer, now shorter."""
+    largest = [one for one in exchanges if one.collective == "all-reduce"][-1:]
+    return [
+        Finding(
+            cause=f"The times of all-reduce of {size(one.num_bytes)} vary by "
+            f"± {100 * one.time.half_iqr / one.time.value:.0f} %: something else uses the link or "
+            "the cores.",
+            remedy="Probe again when it is quiet.",
+            is_problem=False,
+        )
+        for one in largest
+        if one.time.half_iqr > _STEADY_RATIO * one.time.value
+    ]
 
 
 def _threads(ranks: Ranks, machine: Machine, num_threads: int) -> list[Finding]:

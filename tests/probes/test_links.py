@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from probes.collectives import sizes
 from probes.errors import ProbeError
 from probes.launch import Ranks
 from probes.links import check, measure
-from probes.machine import Device, machine_adapter
+from probes.machine import Device
 from tests.testing import groups, runs
 
 KIB = 1024
@@ -52,47 +51,16 @@ def test_message_sizes_grow_to_the_payload() -> None:
     assert sizes(100) == [100]
 
 
-def test_three_ranks_are_timed_in_every_way_until_one_hangs() -> None:
-    last = "messages between ranks 1 and 2"
-    meddler = Meddler(last, lambda rank: rank.send_signal(signal.SIGSTOP))
-    link = measure(
-        Ranks(num_processes=3),
-        MACHINE,
-        # So large that the last step takes longer than its being heard of.
-        payload_bytes=100 * KIB,
-        time_limit_s=5,
-        call_limit_s=3,
-        on_step=meddler,
-    )
-    assert (link.backend, link.device_kind, link.num_ranks) == ("gloo", "cpu", 3)
-    assert link.threads_of_rank == 1
-    assert [one.num_bytes for one in link.sizes("all-reduce")] == sizes(100 * KIB)
-    assert [one.num_bytes for one in link.sizes("broadcast")] == sizes(100 * KIB)
-    # Whole numbers of three ranks each.
-    assert [one.num_bytes for one in link.sizes("all-gather")] == [
-        size // 12 * 12 for size in sizes(100 * KIB)
-    ]
-    for one in link.exchanges:
-        assert len(one.time.samples) >= 3
-        assert min(one.time.samples) <= one.time.value <= max(one.time.samples)
-        assert one.time.unit == "s"
-        assert 0 <= one.slowest_rank < 3
-    assert link.barrier_s is not None
-    assert 0 < link.barrier_s < 5
-    assert [pair.ranks for pair in link.pairs][:2] == [(0, 1), (0, 2)]
-    assert all(0 < pair.latency_s < 1 and pair.bytes_per_s > 0 for pair in link.pairs)
-    assert link.interface is not None
-    assert link.interface.name == next(n for _, n in socket.if_nameindex() if n.startswith("lo"))
-    assert set(meddler.steps) >= {"barrier", "all-reduce of 64 KiB", last}
-    hung, shared = link.findings
-    assert hung.cause.startswith(f"A collective hung: {last} did not end within 3 s (")
+def test_a_hung_collective_is_a_finding() -> None:
+    meddler = Meddler("barrier", lambda rank: rank.send_signal(signal.SIGSTOP))
+    link = measure(Ranks(num_processes=2), MACHINE, call_limit_s=3, on_step=meddler)
+    assert (link.backend, link.num_ranks, link.threads_of_rank) == ("gloo", 2, 1)
+    assert not link.sizes("all-gather")
+    (hung,) = link.findings
+    assert hung.cause.startswith(f"A collective hung: {meddler.steps[-1]} did not end within 3 s (")
     assert hung.remedy is not None
     assert "GLOO_SOCKET_IFNAME" in hung.remedy
-    assert shared.cause == "3 ranks with 1 thread each share 2 cores."
     assert groups.are_gone([*meddler.ranks.values()])
-    machine = replace(MACHINE, links=(link,))
-    adapter = machine_adapter()
-    assert adapter.validate_json(adapter.dump_json(machine)) == machine
 
 
 def test_a_killed_rank_is_a_finding() -> None:
@@ -118,4 +86,4 @@ def test_an_interface_that_does_not_exist_is_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "none9")
     with pytest.raises(ProbeError, match="names 'none9', and there is no such interface") as raised:
         measure(Ranks(num_processes=2), MACHINE)
-    assert "There are lo" in raised.value.remedy
+    assert "lo; unset GLOO_SOCKET_IFNAME" in raised.value.remedy

@@ -73,6 +73,12 @@ class TwoNodes:
         return await_all(started, time_limit_s=time_limit_s)
 
 
+def set_rate(nodes: TwoNodes, rate_mbit: float) -> None:
+    """Gives a link that `shaped` made another rate."""
+    for node in (0, 1):
+        _shape(nodes, node, "change", rate_mbit)
+
+
 def node_environment(node: int, address: str, port: int, num_nodes: int = 2) -> dict[str, str]:
     """Variables that make a process one of several agents, node 0 to open the store."""
     return {
@@ -159,11 +165,7 @@ def shaped(rate_mbit: float) -> Iterator[TwoNodes]:
         )
         _raise(nodes)
         for node in (0, 1):
-            _call(
-                *nodes.command(node, ["tc", "qdisc", "add", "dev", nodes.interfaces[node]]),
-                *("root", "tbf", "rate", f"{rate_mbit:g}mbit"),
-                *("burst", str(_BURST_BYTES), "latency", "50ms"),
-            )
+            _shape(nodes, node, "add", rate_mbit)
         yield nodes
 
 
@@ -206,6 +208,14 @@ def _namespaces() -> Iterator[TwoNodes]:
             _end_processes(name)
             # Devices go with the namespace.
             _ip("netns", "del", name)
+
+
+def _shape(nodes: TwoNodes, node: int, verb: str, rate_mbit: float) -> None:
+    _call(
+        *nodes.command(node, ["tc", "qdisc", verb, "dev", nodes.interfaces[node]]),
+        *("root", "tbf", "rate", f"{rate_mbit:g}mbit"),
+        *("burst", str(_BURST_BYTES), "latency", "50ms"),
+    )
 
 
 def _raise(nodes: TwoNodes, *, mtu: int | None = None) -> None:

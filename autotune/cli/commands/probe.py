@@ -44,7 +44,7 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
                         meeting=meeting.address,
                     )
                     findings = compare(meeting.gather(), ranks.num_local)
-                link = measure(ranks, machine, on_step=_tell_step)
+                link = measure(ranks, machine, on_step=_Teller())
                 machine = replace(machine, links=(link,), findings=(*machine.findings, *findings))
             code = _show(machine, as_json=chosen.json)
             if meeting is not None:
@@ -95,8 +95,17 @@ def _tell(progress: SurveyProgress) -> None:
     output.talk(f"Probing {progress.probe} ({progress.number} of {progress.num_probes})")
 
 
-def _tell_step(step: str) -> None:
-    output.talk(f"Probing {step} between ranks")
+class _Teller:
+    """Tells what is measured between ranks, all sizes of it at once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, step: str) -> None:
+        what = step.split()[0]
+        if what != self._last:
+            self._last = what
+            output.talk(f"Probing {what} between ranks")
 
 
 def _text(machine: Machine) -> str:
