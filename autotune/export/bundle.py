@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +17,21 @@ from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import TASK_LOSS_ITEMS, LossItems
 from autotune.workload.spec import WorkloadSpec
 
+RENDEZVOUS_PORT = 29500
+"""Where the launchers of several nodes meet, if nothing else is said: torchrun's own default."""
+
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIALS?)(_|$)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """One of several machines that train together."""
+
+    address: str
+    """The name or number by which the other nodes reach it."""
+    interface: str | None = None
+    """The network interface that its exchange went through in the trials; None is the one that the
+    process group chose by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +61,21 @@ class Bundle:
     """Whose loop the trials ran."""
     device_type: str = "cpu"
     """torch's name of the kind of device that was measured: cpu, cuda, xpu, mps, …"""
+    nodes: tuple[Node, ...] = ()
+    """The machines that the ranks are spread over, the one with rank 0 first; empty is one machine.
+    A configuration of one rank stays on the first of them."""
+    rendezvous_port: int = RENDEZVOUS_PORT
+    """Port of the first node at which the launchers of several nodes meet."""
+    has_unused_parameters: bool | None = None
+    """Whether some trained parameter gets no gradient in an optimizer step, which the wrapper that
+    exchanges gradients has to know; None where nobody looked."""
+
+    def __post_init__(self) -> None:
+        if self.configuration.world_size % self.num_nodes:
+            raise ValueError(
+                f"{self.configuration.world_size} ranks cannot be spread evenly over "
+                f"{self.num_nodes} nodes."
+            )
 
     @property
     def launch_environment(self) -> dict[str, str]:
@@ -57,10 +87,36 @@ class Bundle:
         }
 
     @property
-    def rows_per_rank(self) -> int:
-        """Samples of one optimizer step on one rank: all its rows where the data has fewer."""
-        rows = self.configuration.micro_batch_size * self.configuration.accumulation_steps
-        return rows if self.facts.num_rows is None else min(rows, self.facts.num_rows)
+    def num_nodes(self) -> int:
+        """Machines that the configuration trains on."""
+        return max(1, len(self.nodes)) if self.configuration.world_size > 1 else 1
+
+    @property
+    def ranks_per_node(self) -> int:
+        """Ranks on each of these machines."""
+        return self.configuration.world_size // self.num_nodes
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the training data has no length."""
+        return self.facts.num_rows is None
+
+    def window_rows(self, num_ranks: int) -> tuple[int, ...]:
+        """Rows of each micro-batch of the first optimizer step, on every one of so many ranks.
+
+        Data with fewer rows than one step takes makes a shorter step. A single rank then gets a
+        smaller last micro-batch; for several, Accelerate fills it up with rows from the beginning,
+        so that all of them have equally many.
+        """
+        size = self.configuration.micro_batch_size
+        steps = self.configuration.accumulation_steps
+        rows = self.facts.num_rows
+        if rows is None or rows >= size * steps * num_ranks:
+            return (size,) * steps
+        if num_ranks > 1:
+            return (size,) * min(steps, math.ceil(math.ceil(rows / size) / num_ranks))
+        whole, rest = divmod(rows, size)
+        return (size,) * whole + (rest,) * bool(rest)
 
     @property
     def has_scripts(self) -> bool:
@@ -84,14 +140,19 @@ class Bundle:
         return TASK_LOSS_ITEMS[self.spec.task]
 
     @property
+    def has_ranks(self) -> bool:
+        """Whether several ranks train together."""
+        return self.configuration.world_size > 1
+
+    @property
     def has_cpu_ranks(self) -> bool:
         """Whether several ranks train on CPUs, which Accelerate takes for single ones unasked."""
-        return self.device_type == "cpu" and self.configuration.world_size > 1
+        return self.device_type == "cpu" and self.has_ranks
 
     @property
     def uses_local_sgd(self) -> bool:
         """Whether the ranks average their parameters instead of their gradients."""
-        return self.configuration.local_sgd_steps > 1 and self.configuration.world_size > 1
+        return self.configuration.local_sgd_steps > 1 and self.has_ranks
 
 
 @cache

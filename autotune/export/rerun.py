@@ -1,4 +1,4 @@
-"""Runs an exported script again, unchanged and in a fresh process, and times its steps."""
+"""Runs an exported script again, unchanged and in fresh processes, and times its steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
 
-from autotune.errors import ExportError
+from autotune.errors import DeviceError, ExportError
 from autotune.export.child import ask
 from autotune.request import Driver
 
@@ -21,16 +21,18 @@ class ScriptTiming:
     """What was seen of a script from outside."""
 
     step_times_s: tuple[float, ...]
-    """Wall time of each optimizer step, data loading included; the first is a warm-up, counted
-    from its first forward pass."""
+    """Wall time of each optimizer step, data loading included, on the rank that took longest; the
+    first is a warm-up, counted from its first forward pass."""
     step_rows: tuple[int, ...]
-    """Samples that each step trained on, on this rank."""
+    """Samples that each step trained on, over all ranks."""
     losses: tuple[float, ...]
-    """Loss of each step."""
+    """Loss of each step, the mean over the ranks."""
     log: Path
     """What the script printed."""
     extra: dict[str, JsonValue]
-    """What the hook found; empty without one."""
+    """What the hook found on the first rank; empty without one."""
+    world_size: int = 1
+    """Ranks that trained together."""
 
 
 def measure_script(
@@ -40,6 +42,8 @@ def measure_script(
     environment: Mapping[str, str],
     driver: Driver,
     time_limit_s: float,
+    num_ranks: int = 1,
+    device_type: str = "cpu",
     log: Path | None = None,
     hook: str | None = None,
 ) -> ScriptTiming:
@@ -52,13 +56,18 @@ def measure_script(
         num_steps: Optimizer steps, warm-up included.
         environment: Variables on top of this process's own: those of the launch command.
         driver: Whose loop the script is, which decides its flags.
-        time_limit_s: After this the process is ended.
+        time_limit_s: After this the processes are ended.
+        num_ranks: Ranks to start, by PyTorch's launcher where they are several; the script has to
+            train on all of them.
+        device_type: torch's name of the kind of device that each rank needs one of.
         log: Takes what the script prints; None is a new temporary file.
-        hook: `module:function` of a context manager that is entered in the child before the
+        hook: `module:function` of a context manager that is entered on every rank before the
             script runs; a dictionary that it yields comes back as `extra`.
 
     Raises:
-        ExportError: The script is not there, failed, or did not end in time.
+        ExportError: The script is not there, failed, trained on another number of ranks, or did
+            not end in time.
+        DeviceError: This machine has fewer devices than ranks.
     """
     if not script.is_file():
         raise ExportError(f"There is no {script}.", "Export the run again: autotune export RUN.")
@@ -70,9 +79,17 @@ def measure_script(
             "driver": driver,
             "output": output,
             "hook": hook,
+            "num_ranks": num_ranks,
+            "device_type": device_type,
         }
         answer = ask(_CHILD, request, environment=environment, log=kept, time_limit_s=time_limit_s)
     assert isinstance(answer, dict)
+    if "num_devices" in answer:
+        raise DeviceError(
+            f"{script.name} trains on {num_ranks} {device_type} devices, and this machine has "
+            f"{answer['num_devices']}.",
+            "Run it where it was tuned.",
+        )
     if "failure" in answer:
         raise ExportError(f"{script.name} failed: {answer['failure']}", f"Its log is {kept}.")
     return _timing().validate_python({**answer, "log": kept})
