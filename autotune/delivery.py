@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
 
-from autotune import advice
+from autotune.advice.document import kinds
 from autotune import request as requests
 from autotune.configuration import Configuration
 from autotune.errors import (
@@ -132,7 +132,7 @@ def _chosen(document: Document, alternative: str | None) -> Configuration:
     for item in offered if isinstance(offered, list) else []:
         if isinstance(item, dict) and item.get("kind") == alternative:
             return _configuration(item["configuration"])
-    known = ", ".join(repr(kind) for kind in advice.kinds(document))
+    known = ", ".join(repr(kind) for kind in kinds(document))
     raise UsageError(
         f"There is no alternative {alternative!r} in this run.",
         f"It offers {known}." if known else "The recommendation has no alternatives.",

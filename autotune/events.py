@@ -155,6 +155,21 @@ class BestChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSGDPredicted:
+    """What averaging every so many steps would give, by what a trial on several ranks measured."""
+
+    trial: int
+    """Number of that trial."""
+    local_sgd_steps: int
+    """The steps that promise most; 1 where the exchange of gradients stays."""
+    rows: tuple[Document, ...]
+    """Objects with `local_sgd_steps`, `step_s`, `samples_per_s`, `sample_efficiency`,
+    `useful_samples_per_s` and `is_measured`, which holds for the exchange of gradients alone."""
+    sentence: str
+    kind: Literal["local_sgd_predicted"] = "local_sgd_predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded:
     """No further candidate is tried."""
 
@@ -262,6 +277,7 @@ Event: TypeAlias = (
     | TrialFinished
     | RegionClosed
     | BestChanged
+    | LocalSGDPredicted
     | SearchEnded
     | ConfirmationContinued
     | Confirmed

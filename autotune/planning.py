@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from autotune import advice
+from autotune.advice.document import SCHEMA
 from autotune import request as requests
 from autotune.errors import (
     AutotuneError,
@@ -42,7 +42,7 @@ def plan(request: Request) -> Document:
                 if job is None or view.space is None or view.machine is None:
                     raise AutotuneError("Planning was stopped.")
                 return {
-                    "schema": advice.SCHEMA,
+                    "schema": SCHEMA,
                     "baseline": view.space.baseline,
                     "candidates": [
                         {"configuration": candidate, "predicted": None}

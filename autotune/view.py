@@ -18,6 +18,7 @@ from autotune.events import (
     Document,
     FilesExported,
     HoldChanged,
+    LocalSGDPredicted,
     MachineProbed,
     NoteAdded,
     ParityChecked,
@@ -90,6 +91,7 @@ class RunView:
     """Of the running trial; None between trials."""
     closed: tuple[RegionClosed, ...] = ()
     best: BestChanged | None = None
+    local_sgd: LocalSGDPredicted | None = None
     search_ended: SearchEnded | None = None
     confirmed: Confirmed | None = None
     recommendation: Document | None = None
@@ -209,6 +211,8 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(view, closed=(*view.closed, event))
         case BestChanged():
             return replace(view, best=event)
+        case LocalSGDPredicted():
+            return replace(view, local_sgd=event)
         case SearchEnded():
             return replace(view, search_ended=event, stage="confirming")
         case ConfirmationContinued():

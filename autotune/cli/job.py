@@ -123,7 +123,7 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
         UsageError: A value or a combination cannot work.
     """
     reader = Reader(context)
-    one_process(reader, chosen.processes)
+    processes = reader.at_least("processes", chosen.processes, 1) or 1
     for one, other in (("resume", "fresh"), ("model", "model_config"), ("demo", "model")):
         if getattr(chosen, one) and getattr(chosen, other):
             raise UsageError(
@@ -141,6 +141,7 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
         baseline_micro_batch_size=micro_batch_size,
         sampler=reader.choice("sampler", chosen.sampler, options.SAMPLERS),
         driver=reader.choice("driver", chosen.driver, options.DRIVERS),
+        processes=processes,
         local_sgd=_local_sgd(reader, chosen.local_sgd),
         total_steps=reader.at_least("total_steps", chosen.total_steps, 1),
         seed=reader.seed("seed", chosen.seed) or 0,

@@ -14,6 +14,7 @@ from autotune.events import (
     Event,
     FilesExported,
     HoldChanged,
+    LocalSGDPredicted,
     MachineProbed,
     NoteAdded,
     ParityChecked,
@@ -146,6 +147,8 @@ def lines(event: Event, view: RunView) -> list[str]:
             return [
                 f"  {event.num_removed} ruled out: {one_line(event.what)}, {one_line(event.reason)}"
             ]
+        case LocalSGDPredicted():
+            return [f"· {one_line(event.sentence)}"]
         case BestChanged():
             is_other = event.speedup is not None and event.speedup != 1.0
             change = f", {format_change(event.speedup or 1.0)}" if is_other else ""

@@ -31,7 +31,12 @@ def with_trial(history: History, trial: FinishedTrial) -> History:
     """The history after one more trial; new regions stand at the end of its `regions`."""
     longer = replace(history, trials=(*history.trials, trial))
     regions = list(history.regions)
-    for region in close(longer, trial):
+    configuration = trial.configuration
+    if configuration.local_sgd_steps > 1 or (
+        configuration.world_size not in history.space.world_sizes
+    ):
+        return longer
+    for region in close(longer.arm(configuration.world_size), trial):
         closed = {c for r in regions for c in r.configurations}
         left = tuple(c for c in region.configurations if c not in closed)
         if left:

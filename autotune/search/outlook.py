@@ -45,7 +45,7 @@ class Outlook:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.standing = Standing(history.measured)
+        self.standing = history.standing
         leader = self.standing.fastest()
         if leader is None:
             raise ValueError("nothing was measured yet")

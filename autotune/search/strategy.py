@@ -8,7 +8,6 @@ from autotune.search.engine import Strategy
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
 from autotune.search.order import Next, Over, next_candidate
-from autotune.search.ranking import Standing
 from autotune.search.session import Session
 from autotune.search.storage import StudyIdentity
 from autotune.search.study import Study
@@ -89,7 +88,7 @@ def _next(asked: Configuration | None, meant: Configuration | None, why: str) ->
 
 
 def _trials_since_best(history: History) -> int:
-    leader = Standing(history.measured).best()
+    leader = history.standing.best()
     numbers = [t.number for t in history.trials if t.is_search]
     if leader is None:
         return len(numbers)

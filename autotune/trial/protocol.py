@@ -13,7 +13,16 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration
-from autotune.outcome import Failed, MemoryUse, OutOfMemory, Phases, Speed
+from autotune.outcome import (
+    Exchange,
+    Failed,
+    MemoryUse,
+    OutOfMemory,
+    Phases,
+    Speed,
+    Stopped,
+    TimedOut,
+)
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 
 WARMUP_STEPS = 2
@@ -49,6 +58,8 @@ class MeasureSpeed:
     error, from at least `PRECISE_AFTER_STEPS` steps."""
     num_warmup_steps: int = WARMUP_STEPS
     with_phases: bool = True
+    with_exchange: bool = False
+    """On several ranks: whether a few further steps tell compute and exchange apart."""
     memory_fence_bytes: int | None = None
     """On a CPU: bytes of data the process may add before the allocator refuses."""
     repair_loss: bool = False
@@ -142,6 +153,7 @@ class SpeedMeasured:
     steps_s: float
     """Wall time of all optimizer steps of the command, warm-up and phases included."""
     high_water_bytes: int | None = None
+    exchange: Exchange | None = None
     kind: Literal["speed_measured"] = "speed_measured"
 
 
@@ -189,7 +201,9 @@ Reply: TypeAlias = (
     | OutOfMemory
     | Failed
 )
-Message: TypeAlias = Reply | Progress
+GroupReply: TypeAlias = Reply | TimedOut | Stopped
+"""What several ranks agree on: one of them may have reached its time limit."""
+Message: TypeAlias = GroupReply | Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +213,10 @@ class Envelope:
     body: Annotated[Command | Message, Field(discriminator="kind")]
     log: str | None = None
     """For a command: the file that what is printed during it goes to."""
+    time_limit_s: float | None = None
+    """For a command to several ranks: when each of them ends its measurement."""
+    meeting: str | None = None
+    """For a command to a rank: the name under which all ranks of it meet."""
     number: int = 0
     """Of a command, counted by the engine; what answers it bears its number."""
     is_last: bool = False

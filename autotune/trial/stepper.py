@@ -253,14 +253,23 @@ class AccelerateStepper(Stepper):
         self.device = self.accelerator.device
         self._max_grad_norm = arguments.max_grad_norm
         self._window_items: torch.Tensor | int = 0
+        self._shares_items = (
+            self.accelerator.num_processes > 1
+            and configuration.local_sgd_steps == 1
+            and (configuration.accumulation_steps > 1 or workload.loss_items != "rows")
+        )
+        """Whether the mean runs over the windows of all ranks, since their gradients are joined."""
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """One micro-batch, by the workload's collator."""
         return self.workload.data_collator(list(rows))
 
     def set_window(self, window: list[Batch]) -> None:
-        """Counts the items that the window's loss is averaged over."""
+        """Counts the items that the window's loss is averaged over, on all ranks that meet."""
         self._window_items = sum(self._num_items(batch) for batch in window)
+        if self._shares_items:
+            items = torch.as_tensor(self._window_items, device=self.device)
+            self._window_items = self.accelerator.gather(items).sum()
         self.model.train()
 
     def _num_items(self, batch: Batch) -> torch.Tensor | int:
@@ -288,7 +297,10 @@ class AccelerateStepper(Stepper):
         )
         with context:
             loss = self.loss(batch) * self._num_items(batch) / self._window_items
-            accelerator.backward(loss * self.configuration.accumulation_steps)
+            scale = self.configuration.accumulation_steps
+            if self._shares_items:
+                scale *= accelerator.num_processes
+            accelerator.backward(loss * scale)
         return loss.detach()
 
     def optimizer_step(self) -> torch.Tensor | float | None:
@@ -333,3 +345,14 @@ def make_stepper(
     if driver == "trainer":
         return TrainerStepper(workload, configuration, output_dir, repair_loss=repair_loss)
     return AccelerateStepper(workload, configuration, output_dir)
+
+
+def train_window(stepper: Stepper, window: list[Batch]) -> torch.Tensor:
+    """One whole optimizer step over a window; returns its loss."""
+    total: torch.Tensor | None = None
+    for index, batch in enumerate(window):
+        loss = stepper.micro_step(batch, is_last=index == len(window) - 1)
+        total = loss if total is None else total + loss
+    stepper.optimizer_step()
+    assert total is not None, "a window has at least one micro-batch"
+    return total

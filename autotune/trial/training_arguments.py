@@ -60,11 +60,14 @@ def training_arguments(
         "disable_tqdm": True,
         "max_steps": 1_000_000,
     }
+    known = {field.name for field in fields(TrainingArguments)}
+    if configuration.local_sgd_steps > 1 and "average_tokens_across_devices" in known:
+        # It would make the ranks meet in every step.
+        values["average_tokens_across_devices"] = False
     if values.get("bf16") and current_device().type == "cpu":
         # Without it, bf16 is refused where there is no accelerator.
         values["use_cpu"] = True
     # Trials never evaluate, whatever the two names of that switch are called here.
-    known = {field.name for field in fields(TrainingArguments)}
     for name in ("eval_strategy", "evaluation_strategy"):
         if name in known:
             values[name] = "no"

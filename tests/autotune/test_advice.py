@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.advice import nothing_fits
+from autotune.advice.nothing import nothing_fits
 from autotune.outcome import PROCESS_ALONE, Failed, OutOfMemory
 from autotune.search.closing import with_trials
 from autotune.search.finished import FinishedTrial

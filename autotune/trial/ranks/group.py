@@ -1,0 +1,144 @@
+"""The engine's side of several ranks: started by PyTorch's launcher, asked as if they were one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import BinaryIO
+
+from autotune.outcome import Stopped, TimedOut
+from autotune.trial.client import POLL_S, Worker, WorkerDiedError
+from autotune.trial.protocol import Command, Progress, Ready, Reply
+from autotune.trial.worker import WorkerOptions
+from probes.launch import Ranks, rank_command
+
+GRACE_S = 30.0
+"""What the ranks get beyond a command's time limit to end it themselves and say so."""
+
+
+class RankGroup(Worker):
+    """Worker processes on several ranks behind one channel, that of rank 0.
+
+    Args:
+        options: What every rank loads and how it isolates measurements.
+        environment: The whole environment of every rank.
+        log: File for what the ranks of this machine print outside of trials.
+        ranks: How many, and where.
+    """
+
+    def __init__(
+        self, options: WorkerOptions, environment: Mapping[str, str], log: Path, ranks: Ranks
+    ) -> None:
+        self._ranks = ranks
+        # Short, since the name of such a socket must be; nobody else may enter.
+        self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._is_connected = False
+        try:
+            super().__init__(options, environment, log)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _start(
+        self, options: WorkerOptions, environment: Mapping[str, str], output: BinaryIO
+    ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        address = self._directory / "channel"
+        self._listener.bind(str(address))
+        self._listener.listen(1)
+        process = subprocess.Popen(
+            rank_command(
+                "autotune.trial.ranks.supervisor",
+                [str(address), json.dumps(asdict(options)), str(Path(output.name).absolute())],
+                self._ranks,
+            ),
+            env=dict(environment),
+            cwd=options.working_directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        return self._listener, process
+
+    def wait_ready(
+        self, *, time_limit_s: float, should_stop: Callable[[], str | None] = lambda: None
+    ) -> Ready | Stopped:
+        """Waits until the ranks have found each other and all have loaded the workload.
+
+        Raises:
+            AutotuneError: They cannot load it, or loaded different jobs.
+            WorkerDiedError: A rank ended, or they did not meet in time.
+        """
+        deadline_s = time.monotonic() + time_limit_s
+        while not self._is_connected:
+            reason = should_stop()
+            if reason is not None:
+                self.close()
+                return Stopped(cause=reason)
+            if not self.is_alive:
+                failed = self._death()
+                raise WorkerDiedError(
+                    f"The {self._ranks.num_processes} ranks could not be started. {failed.cause}",
+                    f"Their log is {self._log}.",
+                )
+            if time.monotonic() > deadline_s:
+                self.close()
+                raise WorkerDiedError(
+                    f"The {self._ranks.num_processes} ranks did not meet within "
+                    f"{time_limit_s:.0f} s.",
+                    f"Their log is {self._log}.",
+                )
+            with contextlib.suppress(BlockingIOError):
+                self._socket, _ = self._listener.accept()
+                self._socket.setblocking(False)
+                self._is_connected = True
+                break
+            time.sleep(POLL_S)
+        return super().wait_ready(
+            time_limit_s=max(1.0, deadline_s - time.monotonic()), should_stop=should_stop
+        )
+
+    def ask(
+        self,
+        command: Command,
+        *,
+        log: Path | None,
+        time_limit_s: float,
+        on_progress: Callable[[Progress], None] | None = None,
+        should_stop: Callable[[], str | None] = lambda: None,
+        meeting: str | None = None,
+    ) -> Reply | TimedOut | Stopped:
+        """Gives a command to all ranks and waits for the outcome that they agree on.
+
+        A rank that reaches the time limit is ended by its own supervisor, and the group lives on.
+        """
+        reply = super().ask(
+            command,
+            log=log,
+            time_limit_s=time_limit_s + GRACE_S,
+            on_progress=on_progress,
+            should_stop=should_stop,
+            meeting=meeting,
+        )
+        if isinstance(reply, TimedOut):
+            return dataclasses.replace(reply, limit_s=time_limit_s)
+        return reply
+
+    def close(self) -> None:
+        """Ends every rank and reaps the launcher."""
+        super().close()
+        self._remove()
+
+    def _remove(self) -> None:
+        self._listener.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
