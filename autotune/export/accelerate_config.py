@@ -31,7 +31,7 @@ def settings(bundle: Bundle) -> dict[str, object]:
         "use_cpu": bundle.device_type == "cpu",
     }
     if bundle.num_nodes > 1:
-        values["main_process_ip"] = bundle.nodes[0].address
+        values["main_process_ip"] = launch.host(bundle)
         values["main_process_port"] = bundle.rendezvous_port
     return values
 

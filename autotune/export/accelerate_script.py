@@ -68,12 +68,12 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
 
 
 def gathers_counts(bundle: Bundle) -> bool:
-    """Whether a loss has to be weighed by what all ranks have.
+    """Whether a loss is weighed by its share in what all ranks have.
 
-    Ranks have equally many rows, but not equally many tokens. Under local SGD they exchange
-    nothing in a step, so that each weighs by its own.
+    Under local SGD ranks exchange nothing in a step, so that each weighs by its own.
     """
-    return bundle.has_ranks and bundle.loss_items != "rows" and not bundle.uses_local_sgd
+    counts_differ = bundle.configuration.accumulation_steps > 1 or bundle.loss_items != "rows"
+    return bundle.has_ranks and counts_differ and not bundle.uses_local_sgd
 
 
 def weighs_losses(bundle: Bundle) -> bool:
@@ -292,6 +292,9 @@ def _window(code: JobCode, bundle: Bundle, indent: int) -> list[str]:
     )
     gathered = []
     if gathers_counts(bundle):
+        if bundle.loss_items == "rows":
+            code.imports.add("torch")
+            total = f"torch.tensor({total}, device=accelerator.device)"
         why += (
             "scale makes up for two divisions: accelerator.backward's by ACCUMULATION_STEPS, and "
             "the mean of the gradients over the ranks."

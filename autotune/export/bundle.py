@@ -24,17 +24,6 @@ _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|CREDENTIALS?)(_|$)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Node:
-    """One of several machines that train together."""
-
-    address: str
-    """The name or number by which the other nodes reach it."""
-    interface: str | None = None
-    """The network interface that its exchange went through in the trials; None is the one that the
-    process group chose by itself."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
     """A finished run, as far as its files tell of it."""
 
@@ -61,9 +50,13 @@ class Bundle:
     """Whose loop the trials ran."""
     device_type: str = "cpu"
     """torch's name of the kind of device that was measured: cpu, cuda, xpu, mps, …"""
-    nodes: tuple[Node, ...] = ()
-    """The machines that the ranks are spread over, the one with rank 0 first; empty is one machine.
-    A configuration of one rank stays on the first of them."""
+    num_nodes: int = 1
+    """Machines that the ranks are spread over evenly."""
+    address: str | None = None
+    """By which the other nodes reach the first one, which holds rank 0; needed for several."""
+    interfaces: tuple[str, ...] = ()
+    """The network interface of each node that its exchange went through in the trials; empty where
+    the process group chose one by itself."""
     rendezvous_port: int = RENDEZVOUS_PORT
     """Port of the first node at which the launchers of several nodes meet."""
     has_unused_parameters: bool | None = None
@@ -71,11 +64,15 @@ class Bundle:
     exchanges gradients has to know; None where nobody looked."""
 
     def __post_init__(self) -> None:
-        if self.configuration.world_size % self.num_nodes:
+        num_ranks = self.configuration.world_size
+        if num_ranks % self.num_nodes:
             raise ValueError(
-                f"{self.configuration.world_size} ranks cannot be spread evenly over "
-                f"{self.num_nodes} nodes."
+                f"{num_ranks} ranks do not spread evenly over {self.num_nodes} nodes."
             )
+        if self.num_nodes > 1 and self.address is None:
+            raise ValueError("Several nodes need the address of the first.")
+        if len(self.interfaces) not in (0, self.num_nodes):
+            raise ValueError(f"{len(self.interfaces)} interfaces for {self.num_nodes} nodes.")
 
     @property
     def launch_environment(self) -> dict[str, str]:
@@ -87,13 +84,8 @@ class Bundle:
         }
 
     @property
-    def num_nodes(self) -> int:
-        """Machines that the configuration trains on."""
-        return max(1, len(self.nodes)) if self.configuration.world_size > 1 else 1
-
-    @property
     def ranks_per_node(self) -> int:
-        """Ranks on each of these machines."""
+        """Ranks on each node."""
         return self.configuration.world_size // self.num_nodes
 
     @property

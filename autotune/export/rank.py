@@ -1,7 +1,7 @@
 """One rank of scripts that several ranks run together.
 
-Run as `python -m autotune.export.rank DIRECTORY` by PyTorch's launcher, which
-`autotune.export.ranks` starts; the directory holds the request and takes the accounts.
+Run as `python -m autotune.export.rank DIRECTORY` by `autotune.export.ranks`; the directory holds
+the request and takes the accounts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ from autotune.export.seen import as_json
 
 def main() -> None:
     """Runs every script of the request; ends at the first that fails."""
-    threading.Thread(target=_leave_with_starter, name="starter watch", daemon=True).start()
     place = Path(sys.argv[1])
     rank = int(os.environ["RANK"])
     request = json.loads((place / REQUEST).read_text(encoding="utf-8"))
@@ -76,13 +74,6 @@ def _one_group() -> Iterator[None]:
         torch.distributed.destroy_process_group = destroy
         if torch.distributed.is_initialized():
             destroy()
-
-
-def _leave_with_starter() -> None:
-    # Nothing is ever written: reading ends when the other end is gone.
-    with contextlib.suppress(OSError):
-        os.read(0, 1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,25 @@
 """Runs scripts on several ranks of this machine, started by PyTorch's own launcher.
 
 Every script is run unchanged and watched on each rank. Whoever calls this is a child of
-`autotune.export.child.ask`, which has the time limit; the ranks hold the reading end of a pipe whose
-other end is held here, so that they end with this process however it ends.
+`autotune.export.child.ask`, which has the time limit; launcher and ranks end with it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.export.bundle import Bundle
 from autotune.export.document import read
 from autotune.export.seen import Seen, from_json
+from probes.launch import RANK_KILLED, Ranks, rank_command
 
 REQUEST = "request.json"
 _RANK = "autotune.export.rank"
-_LAUNCH_VARIABLES = frozenset(
-    {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    | {"GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"}
-)
-_LAUNCH_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC", "PET_", "SLURM_", "OMPI_", "PMI_")
-"""What makes a process a rank of another job, which the ranks started here are not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,32 +152,8 @@ def run(
 
 def _start(num_ranks: int, place: str) -> int:
     """Starts the ranks and waits for them; returns the launcher's exit code."""
-    command = [sys.executable, "-P", "-m", "torch.distributed.run"]
-    # Whatever the machine is called, and whatever else is launched on it.
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    command += ["--local-addr", "127.0.0.1", "--nproc-per-node", str(num_ranks)]
-    process = subprocess.Popen(
-        [*command, "-m", _RANK, place],
-        # Nothing is ever written: it ends when this process does.
-        stdin=subprocess.PIPE,
-        env={**_without_launch(os.environ), "PYTHONSAFEPATH": "1"},
-    )
-    try:
-        return process.wait()
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-
-
-def _without_launch(environment: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in _LAUNCH_VARIABLES and not name.startswith(_LAUNCH_PREFIXES)
-    }
+    command = rank_command(_RANK, [place], Ranks(num_processes=num_ranks))
+    return subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
 
 
 def _result(place: Path, number: int, num_ranks: int, code: int) -> RankedResult:
@@ -196,7 +164,8 @@ def _result(place: Path, number: int, num_ranks: int, code: int) -> RankedResult
         return RankedResult(failure=f"on rank {first['rank']}: {first['failure']}")
     paths = [place / account_name(number, rank) for rank in range(num_ranks)]
     if not all(path.is_file() for path in paths):
-        return RankedResult(failure=f"a rank ended without a word (exit code {code})")
+        how = "was killed" if code == RANK_KILLED else "ended without a word"
+        return RankedResult(failure=f"a rank {how}")
     return RankedResult(accounts=tuple(from_json(path.read_text()) for path in paths))
 
 

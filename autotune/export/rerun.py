@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,3 +98,34 @@ def measure_script(
 
 def _timing() -> TypeAdapter[ScriptTiming]:
     return TypeAdapter(ScriptTiming)
+
+
+def whole_rounds(num_steps: int, local_sgd_steps: int) -> int:
+    """So many steps, rounded up to whole rounds of local SGD, so that averaging counts in full."""
+    return -(-num_steps // local_sgd_steps) * local_sgd_steps
+
+
+def spread_averaging(
+    step_times_s: Sequence[float], local_sgd_steps: int, *, num_before: int
+) -> tuple[float, ...]:
+    """Times of steps with what averaging took spread over the steps of its round.
+
+    Averaging after a step falls into the time of the next one. Left there, a few long steps would
+    pass for noise.
+
+    Args:
+        step_times_s: Whole rounds, in their order.
+        local_sgd_steps: Steps of a round; 1 changes nothing.
+        num_before: Steps of the training before the first of these.
+    """
+    if local_sgd_steps == 1:
+        return tuple(step_times_s)
+    spread: list[float] = []
+    for begin in range(0, len(step_times_s), local_sgd_steps):
+        times_s = list(step_times_s[begin : begin + local_sgd_steps])
+        after_averaging = -(num_before + begin) % local_sgd_steps
+        others_s = times_s[:after_averaging] + times_s[after_averaging + 1 :]
+        averaging_s = max(0.0, times_s[after_averaging] - statistics.median(others_s))
+        times_s[after_averaging] -= averaging_s
+        spread += [time_s + averaging_s / local_sgd_steps for time_s in times_s]
+    return tuple(spread)

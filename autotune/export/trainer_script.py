@@ -113,10 +113,9 @@ def _trainer(bundle: Bundle) -> str:
         ]
     if bundle.uses_local_sgd:
         lines += [
-            "    if args.world_size > 1:",
-            "        # Every rank trains by itself. Their parameters are averaged after every",
-            "        # LOCAL_SGD_STEPS optimizer steps, and before each evaluation and save.",
-            "        LocalSGDCallback(local_sgd_steps=LOCAL_SGD_STEPS).attach(trainer)",
+            "    # Every rank trains by itself. Their parameters are averaged after every",
+            "    # LOCAL_SGD_STEPS optimizer steps, and before each evaluation and save.",
+            "    LocalSGDCallback(local_sgd_steps=LOCAL_SGD_STEPS).attach(trainer)",
         ]
     return "\n".join(lines)
 

@@ -61,7 +61,7 @@ def written(causal: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def check(files: tuple[ExportedFile, ...], directory: Path) -> None:
+def check(files: tuple[ExportedFile, ...], directory: Path, where: str = "") -> None:
     assert {file.name for file in files} == NAMES
     assert {path.name for path in directory.iterdir()} == NAMES, "nothing else, nothing hidden"
     for file in files:
@@ -69,7 +69,7 @@ def check(files: tuple[ExportedFile, ...], directory: Path) -> None:
         assert file.consumer
         assert file.verified_with
     ways = {file.name: file.verified_with for file in files}
-    assert ways["trainer.py"] == ways["accelerator.py"] == "run for 1 optimizer step"
+    assert ways["trainer.py"] == ways["accelerator.py"] == f"run for 1 optimizer step{where}"
 
 
 def test_a_decoder_is_exported(written: Path) -> None:
@@ -112,6 +112,30 @@ def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:
     )
     check(write(made, tmp_path / "out", log=tmp_path / "log"), tmp_path / "out")
     assert "model_accepts_loss_kwargs = False" in (tmp_path / "out" / "trainer.py").read_text()
+
+
+def test_two_ranks_that_average_are_exported(tmp_path: Path) -> None:
+    job = jobs.make(jobs.classify_with_lora, tmp_path)
+    made = bundle_of(
+        job.workload,
+        micro_batch_size=2,
+        accumulation_steps=2,
+        world_size=2,
+        local_sgd_steps=4,
+        repair_loss=True,
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    out = tmp_path / "out"
+    check(write(made, out, log=tmp_path / "log"), out, " on 2 ranks")
+    assert "scripts ran for one optimizer step on 2 ranks." in (out / "report.md").read_text()
+    # The same scripts without what makes their ranks train by themselves.
+    script = out / "trainer.py"
+    line = "LocalSGDCallback(local_sgd_steps=LOCAL_SGD_STEPS).attach(trainer)"
+    assert line in script.read_text()
+    script.write_text(script.read_text().replace(line, "pass"))
+    message = r"trainer\.py was not accepted.*exchange their gradients although local SGD"
+    with pytest.raises(ExportError, match=message):
+        verify(made, out, log=tmp_path / "log")
 
 
 def test_a_script_runs_by_itself_with_flags_of_the_reader(written: Path, tmp_path: Path) -> None:
