@@ -24,31 +24,36 @@ _RANK = "autotune.export.rank"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksHere:
-    """How many ranks of a configuration this machine can hold."""
+    """How the scripts of a configuration can be tried on this machine."""
 
     num_ranks: int
     world_size: int
     """How many the configuration has."""
     lack: str | None = None
     """Why there are not more, in words that follow `since`; None where all of them can be."""
+    num_steps: int = 1
+    """Optimizer steps of the try. A parameter without a gradient is noticed by ranks that exchange
+    gradients in the second step."""
 
     @property
-    def where(self) -> str:
-        """What follows `run for one step`: on how many ranks, and why not on all."""
+    def steps(self) -> str:
+        """The try in words: how many steps, on how many ranks, and why not on all."""
+        text = f"{self.num_steps} optimizer step{'s' if self.num_steps > 1 else ''}"
         if self.world_size == 1:
-            return ""
+            return text
         if self.lack is None:
-            return f" on {self.num_ranks} ranks"
-        return f" on {self.num_ranks} of {self.world_size} ranks, since {self.lack}"
+            return f"{text} on {self.num_ranks} ranks"
+        return f"{text} on {self.num_ranks} of {self.world_size} ranks, since {self.lack}"
 
 
 def ranks_here(bundle: Bundle) -> RanksHere:
-    """How many ranks of a bundle can be started on this machine.
+    """How the scripts of a bundle can be tried on this machine.
 
     Accelerators take one rank each. CPUs take any number, but for those of further nodes only where
     there is memory for them: the trials had it on every node for that node's own.
     """
     world_size = bundle.configuration.world_size
+    num_steps = 2 if bundle.has_ranks and not bundle.uses_local_sgd else 1
     num_devices = count_devices(bundle.device_type)
     if world_size == 1:
         return RanksHere(num_ranks=1, world_size=1)
@@ -58,6 +63,7 @@ def ranks_here(bundle: Bundle) -> RanksHere:
             num_ranks=max(1, num_devices),
             world_size=world_size,
             lack=f"this machine has {num_devices} {bundle.device_type} {noun}",
+            num_steps=num_steps,
         )
     if bundle.num_nodes > 1 and num_devices is None:
         import psutil
@@ -68,8 +74,9 @@ def ranks_here(bundle: Bundle) -> RanksHere:
                 num_ranks=bundle.ranks_per_node,
                 world_size=world_size,
                 lack="this machine has no memory for more",
+                num_steps=num_steps,
             )
-    return RanksHere(num_ranks=world_size, world_size=world_size)
+    return RanksHere(num_ranks=world_size, world_size=world_size, num_steps=num_steps)
 
 
 def count_devices(device_type: str) -> int | None:

@@ -203,7 +203,7 @@ def _use(bundle: Bundle, here: RanksHere) -> str:
     lines += [
         "",
         "Every file was read back through its consumer before it was put here, and the scripts ran "
-        f"for one optimizer step{here.where}.",
+        f"for {here.steps}.",
     ]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Runs an exported script for one optimizer step and checks what it did (child process only)."""
+"""Runs exported scripts for a step or two and checks what they did (child process only)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from autotune.export.bundle import Bundle
 from autotune.export.ranks import Caches, RankedResult, RankedRun, RanksHere
 from autotune.export.seen import Seen
 
-NUM_STEPS = 1
 _SAME_SUM = 1e-6
 """Relative difference of the ranks' sums of parameters that rounding may leave."""
 
@@ -51,34 +50,39 @@ class ScriptCheck:
         self._caches = caches
         self._results: dict[str, RankedResult] = {}
 
-    def verify(self, path: Path) -> str:
+    def verify(self, path: Path, *, again: bool = False) -> str:
         """Runs the script on the real data and checks rows, exchange and checkpointing.
+
+        Args:
+            path: The script.
+            again: It was changed since it was run.
 
         Raises:
             ValueError: It did something else than was meant.
             Exception: Whatever the script raises.
         """
-        accounts = self._run(path)
-        check(accounts, self._bundle)
-        noun = "step" if NUM_STEPS == 1 else "steps"
-        return f"run for {NUM_STEPS} optimizer {noun}{self._here.where}"
+        if again:
+            self._results.clear()
+        check(self._run(path, alone=again), self._bundle, num_steps=self._here.num_steps)
+        return f"run for {self._here.steps}"
 
-    def _run(self, path: Path) -> Sequence[Seen]:
+    def _run(self, path: Path, *, alone: bool) -> Sequence[Seen]:
         if self._here.num_ranks == 1:
             return [_run_here(path, self._flags[path.name])]
         if not self._results:
             # A start of all ranks takes longer than the steps: one start runs every script.
+            names = [path.name] if alone else list(self._flags)
             found = ranks.run(
                 [
-                    RankedRun(script=path.parent / name, flags=tuple(flags))
-                    for name, flags in self._flags.items()
+                    RankedRun(script=path.parent / name, flags=tuple(self._flags[name]))
+                    for name in names
                 ],
                 num_ranks=self._here.num_ranks,
                 scratch=self._caches.scratch,
                 watch_recomputation=True,
                 caches=self._caches,
             )
-            self._results = dict(zip(self._flags, found, strict=True))
+            self._results = dict(zip(names, found, strict=True))
         result = self._results[path.name]
         if result.failure is not None:
             raise ValueError(result.failure)
@@ -94,12 +98,13 @@ def _run_here(script: Path, flags: Sequence[str]) -> Seen:
     return seen(observed)
 
 
-def check(accounts: Sequence[Seen], bundle: Bundle) -> None:
+def check(accounts: Sequence[Seen], bundle: Bundle, *, num_steps: int) -> None:
     """Raises where a script did something else than was meant.
 
     Args:
         accounts: What each rank did.
         bundle: What was meant.
+        num_steps: Optimizer steps that were asked for.
 
     Raises:
         ValueError: It says what.
@@ -109,7 +114,7 @@ def check(accounts: Sequence[Seen], bundle: Bundle) -> None:
             raise ValueError(
                 f"it trained on {account.world_size} rank(s) and not {len(accounts)}"
             )
-        check_rows(account, bundle)
+        check_rows(account, bundle, num_steps)
         check_checkpointing(account, bundle.configuration.checkpointing)
         if len(accounts) > 1:
             check_exchange(account, bundle)
@@ -118,21 +123,21 @@ def check(accounts: Sequence[Seen], bundle: Bundle) -> None:
         raise ValueError("the ranks end with different parameters")
 
 
-def check_rows(account: Seen, bundle: Bundle) -> None:
-    """Raises where the steps did not train on the rank's share of the global batch.
+def check_rows(account: Seen, bundle: Bundle, num_steps: int) -> None:
+    """Raises where the first step did not train on the rank's share of the global batch.
 
     Raises:
         ValueError: The number of steps or of rows is another one, or a loss is not finite.
     """
-    if len(account.step_rows) != NUM_STEPS:
-        raise ValueError(f"it made {len(account.step_rows)} optimizer steps and not {NUM_STEPS}")
-    meant = bundle.window_rows(account.world_size)
-    for found, loss in zip(account.step_rows, account.losses, strict=True):
-        if found != meant:
-            raise ValueError(
-                f"an optimizer step trained on micro-batches of {list(found)} rows and not "
-                f"{list(meant)}"
-            )
+    if len(account.step_rows) != num_steps:
+        raise ValueError(f"it made {len(account.step_rows)} optimizer steps and not {num_steps}")
+    found, meant = account.step_rows[0], bundle.window_rows(account.world_size)
+    if found != meant:
+        raise ValueError(
+            f"an optimizer step trained on micro-batches of {list(found)} rows and not "
+            f"{list(meant)}"
+        )
+    for loss in account.losses:
         if not math.isfinite(loss):
             raise ValueError(f"the loss is {loss}")
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -33,7 +33,7 @@ from autotune.export.installed import Installed, look
 from autotune.export.preparation import Preparation
 from autotune.export.preparation import look as look_at_job
 from autotune.export.ranks import Caches, ranks_here
-from autotune.export.script_check import NUM_STEPS, ScriptCheck, accelerator_flags, trainer_flags
+from autotune.export.script_check import ScriptCheck, accelerator_flags, trainer_flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,18 +53,35 @@ def consumers(
     installed: Installed,
     prepare: Callable[[], Preparation],
     caches: Caches,
+    *,
+    write: bool,
 ) -> list[Consumer]:
-    """Every file of a bundle, the cheap ones first."""
+    """Every file of a bundle, the cheap ones first; only where they are written, one is mended."""
     fields = settings.all_fields(bundle, installed)
     comments = report.provenance(bundle, installed)
     accelerate = f"accelerate {installed.version('accelerate')}"
     transformers = f"transformers {installed.version('transformers')}"
     here = ranks_here(bundle)
     flags = {
-        trainer_script.NAME: trainer_flags(NUM_STEPS, caches.scratch / "trainer"),
-        accelerate_script.NAME: accelerator_flags(NUM_STEPS, caches.scratch / "accelerator"),
+        trainer_script.NAME: trainer_flags(here.num_steps, caches.scratch / "trainer"),
+        accelerate_script.NAME: accelerator_flags(
+            here.num_steps, caches.scratch / "accelerator"
+        ),
     }
     check = ScriptCheck(bundle, here, flags, caches)
+
+    def verify_loop(path: Path) -> str:
+        try:
+            return check.verify(path)
+        except ValueError as error:
+            # Trainer looks for parameters without a gradient by itself; the plain loop has to know.
+            is_known = bundle.has_unused_parameters is not None
+            if is_known or not write or "find_unused_parameters" not in str(error):
+                raise
+        told = replace(bundle, has_unused_parameters=True)
+        path.write_text(accelerate_script.render(told, prepare(), installed), encoding="utf-8")
+        return check.verify(path, again=True)
+
     found = [
         Consumer(
             name="recommendation.json",
@@ -120,7 +137,7 @@ def consumers(
             name=accelerate_script.NAME,
             reader=f"Python, {accelerate}",
             render=lambda: accelerate_script.render(bundle, prepare(), installed),
-            verify=check.verify,
+            verify=verify_loop,
         ),
     ]
     return [*found, *scripts] if bundle.has_scripts else found
@@ -151,7 +168,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
                 answer.append(look_at_job(bundle, scratch))
             return answer[0]
 
-        files = consumers(bundle, installed, prepare, caches)
+        files = consumers(bundle, installed, prepare, caches, write=write)
         for consumer in files if write else []:
             stage(f"writing {consumer.name}")
             try:

@@ -145,8 +145,8 @@ def test_a_check_on_fewer_ranks_says_so() -> None:
     made = bundle(world_size=4, device_type="cuda")
     lack = RanksHere(num_ranks=1, world_size=4, lack="this machine has 1 cuda device")
     use = section(report.render(made, NEW, lack), "Use it")
-    assert "one optimizer step on 1 of 4 ranks, since this machine has 1 cuda device." in use
-    assert "one optimizer step on 4 ranks." in section(render(made), "Use it")
+    assert "1 optimizer step on 1 of 4 ranks, since this machine has 1 cuda device." in use
+    assert "ran for 1 optimizer step on 4 ranks." in section(render(made), "Use it")
 
 
 def test_live_objects_are_started_by_the_users_own_script() -> None:

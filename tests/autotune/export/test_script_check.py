@@ -33,9 +33,9 @@ LOCAL = bundle(world_size=2, local_sgd_steps=8)
 
 
 def test_two_ranks_that_do_what_they_should() -> None:
-    check([RANK, replace(RANK, losses=(0.7,), parameter_sum=12.0 + 1e-9)], TWO)
-    check([AVERAGING, AVERAGING], LOCAL)
-    check([replace(RANK, world_size=1, exchanges=(False,))], bundle())
+    check([RANK, replace(RANK, losses=(0.7,), parameter_sum=12.0 + 1e-9)], TWO, num_steps=1)
+    check([AVERAGING, AVERAGING], LOCAL, num_steps=1)
+    check([replace(RANK, world_size=1, exchanges=(False,))], bundle(), num_steps=1)
 
 
 @pytest.mark.parametrize(
@@ -54,20 +54,20 @@ def test_one_rank_that_does_not_is_found(changes: dict[str, object], message: st
     other = replace(RANK, **changes)  # type: ignore[arg-type]
     for accounts in ([RANK, other], [other, RANK]):
         with pytest.raises(ValueError, match=message):
-            check(accounts, TWO)
+            check(accounts, TWO, num_steps=1)
 
 
 def test_ranks_that_exchange_gradients_under_local_sgd_are_found() -> None:
     with pytest.raises(ValueError, match="exchange their gradients although local SGD"):
-        check([AVERAGING, RANK], LOCAL)
+        check([AVERAGING, RANK], LOCAL, num_steps=1)
 
 
 def test_layers_are_counted_on_every_rank() -> None:
     made = bundle(world_size=2, checkpointing=Checkpointing(every_n_layers=2))
     right = replace(RANK, has_recomputed=True, recomputed_layers=(True, False))
-    check([right, right], made)
+    check([right, right], made, num_steps=1)
     with pytest.raises(ValueError, match="2 of 2 layers are checkpointed, and not 1"):
-        check([right, replace(right, recomputed_layers=(True, True))], made)
+        check([right, replace(right, recomputed_layers=(True, True))], made, num_steps=1)
 
 
 def test_accounts_cross_a_process_border() -> None:
@@ -87,16 +87,17 @@ def test_the_slowest_rank_has_the_time_and_all_have_the_rows() -> None:
 
 def test_a_machine_holds_a_rank_for_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
     made = bundle(world_size=4, device_type="cuda")
-    for num_devices, num_ranks, where in (
-        (4, 4, " on 4 ranks"),
-        (2, 2, " on 2 of 4 ranks, since this machine has 2 cuda devices"),
-        (1, 1, " on 1 of 4 ranks, since this machine has 1 cuda device"),
-        (0, 1, " on 1 of 4 ranks, since this machine has 0 cuda devices"),
+    for num_devices, num_ranks, steps in (
+        (4, 4, "2 optimizer steps on 4 ranks"),
+        (2, 2, "2 optimizer steps on 2 of 4 ranks, since this machine has 2 cuda devices"),
+        (1, 1, "2 optimizer steps on 1 of 4 ranks, since this machine has 1 cuda device"),
+        (0, 1, "2 optimizer steps on 1 of 4 ranks, since this machine has 0 cuda devices"),
     ):
         monkeypatch.setattr(torch.cuda, "device_count", lambda num=num_devices: num)
         here = ranks_here(made)
-        assert (here.num_ranks, here.where) == (num_ranks, where)
-    assert ranks_here(bundle(device_type="cuda")).where == ""
+        assert (here.num_ranks, here.steps) == (num_ranks, steps)
+    assert ranks_here(bundle(device_type="cuda")).steps == "1 optimizer step"
+    assert ranks_here(LOCAL).steps == "1 optimizer step on 2 ranks"
 
 
 def test_cpus_hold_the_ranks_of_other_nodes_too_where_there_is_memory(
@@ -109,8 +110,8 @@ def test_cpus_hold_the_ranks_of_other_nodes_too_where_there_is_memory(
     ):
         memory = SimpleNamespace(available=available_bytes)
         monkeypatch.setattr(psutil, "virtual_memory", lambda memory=memory: memory)
-        assert ranks_here(made).where == where
-        assert ranks_here(bundle(world_size=4)).where == " on 4 ranks"
+        assert ranks_here(made).steps == f"2 optimizer steps{where}"
+        assert ranks_here(bundle(world_size=4)).steps == "2 optimizer steps on 4 ranks"
 
 
 def test_all_scripts_take_one_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,15 +121,16 @@ def test_all_scripts_take_one_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         starts.append([run.script.name for run in runs])
         assert options["num_ranks"] == 2
         return (
-            RankedResult(accounts=(RANK, RANK)),
+            RankedResult(accounts=(twice, twice)),
             RankedResult(failure="on rank 1: no such column"),
         )
 
     monkeypatch.setattr(ranks, "run", run)
     flags = {"trainer.py": ["--a"], "accelerator.py": ["--b"]}
-    here = RanksHere(num_ranks=2, world_size=2)
+    here = RanksHere(num_ranks=2, world_size=2, num_steps=2)
+    twice = replace(RANK, step_rows=((4, 4), (4, 4)), losses=(0.5, 0.4), exchanges=(True, True))
     checked = ScriptCheck(TWO, here, flags, Caches(scratch=tmp_path, is_hub=False))
-    assert checked.verify(tmp_path / "trainer.py") == "run for 1 optimizer step on 2 ranks"
+    assert checked.verify(tmp_path / "trainer.py") == "run for 2 optimizer steps on 2 ranks"
     with pytest.raises(ValueError, match="on rank 1: no such column"):
         checked.verify(tmp_path / "accelerator.py")
     assert starts == [["trainer.py", "accelerator.py"]]
