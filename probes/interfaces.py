@@ -9,8 +9,8 @@ from pathlib import Path
 
 from probes.errors import ProbeError
 from probes.link import Interface
-from probes.machine import Finding
 from probes.memory import read_text
+from probes.reading import Finding
 
 VARIABLE = "GLOO_SOCKET_IFNAME"
 """Names the interface that gloo binds to."""

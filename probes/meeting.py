@@ -56,7 +56,7 @@ class Order:
 class NodeState:
     """How a node stands."""
 
-    beat: int
+    beat: int = 0
     order: int = 0
     """Number of the order that the rest is about."""
     state: Literal["waiting", "running", "ended", "left"] = "waiting"

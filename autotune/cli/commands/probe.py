@@ -1,24 +1,76 @@
-"""`autotune probe`: the machine in figures."""
+"""`autotune probe`: the machine in figures, and the link between ranks where there are several."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import typer
 
-from autotune.cli import documents, options, summary
-from autotune.cli.job import Reader, one_process
+from autotune.cli import documents, links, options, summary
+from autotune.cli.job import Reader
 from autotune.display import output
-from autotune.errors import DeviceError, ExitCode
+from autotune.errors import AutotuneError, DeviceError, ExitCode, UsageError
 from autotune.units import format_bytes, format_quantity, format_seconds
+from probes import agents
+from probes.errors import ProbeError
 from probes.known import known_machine
+from probes.launch import Ranks
+from probes.links import measure
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
+from probes.nodes import compare, node_of_this_process
 from probes.survey import SurveyProgress
 
 
 def run(context: typer.Context, chosen: options.Probe) -> int:
     """Runs the command."""
-    one_process(Reader(context), chosen.processes)
-    machine = known_machine(fresh=chosen.fresh, on_progress=_tell)
-    if chosen.json:
+    reader = Reader(context)
+    processes = reader.at_least("processes", chosen.processes, 1) or 1
+    try:
+        node = node_of_this_process()
+        if node is not None and node.rank > 0:
+            return agents.serve(node, on_word=output.talk)
+        with nullcontext() if node is None else agents.host_meeting(node) as meeting:
+            machine = known_machine(fresh=chosen.fresh, on_progress=_tell)
+            findings: tuple[Finding, ...] = ()
+            if processes > 1:
+                ranks = Ranks(num_processes=processes)
+                if meeting is not None:
+                    if processes % meeting.num_nodes:
+                        raise _uneven(reader, processes, meeting.num_nodes)
+                    ranks = Ranks(
+                        num_processes=processes,
+                        num_nodes=meeting.num_nodes,
+                        meeting=meeting.address,
+                    )
+                    findings = compare(meeting.gather(), ranks.num_local)
+                link = measure(ranks, machine, on_step=_tell_step)
+                machine = replace(
+                    machine, links=(link,), findings=(*machine.findings, *findings)
+                )
+            code = _show(machine, as_json=chosen.json)
+            if meeting is not None:
+                meeting.dismiss(code)
+            return code
+    except ProbeError as error:
+        raise in_our_words(error) from error
+
+
+def in_our_words(error: ProbeError) -> AutotuneError:
+    """What a probe says has to be changed, as an error of a command."""
+    kind = UsageError if error.is_usage else DeviceError
+    return kind(error.cause, error.remedy)
+
+
+def _uneven(reader: Reader, processes: int, num_nodes: int) -> UsageError:
+    return UsageError(
+        f"{reader.flag('processes')} {processes}: they do not spread evenly over {num_nodes} nodes.",
+        f"Take a multiple of {num_nodes}, or 1.",
+    )
+
+
+def _show(machine: Machine, *, as_json: bool) -> int:
+    if as_json:
         output.document(
             {
                 "schema": documents.SCHEMA,
@@ -27,8 +79,10 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
         )
     else:
         output.data(_text(machine))
-    if not machine.readings:
-        trouble = next((f for f in machine.findings if f.is_problem), None)
+    has_speeds = bool(machine.readings) and all(link.sizes() for link in machine.links)
+    if not has_speeds:
+        found = [*(f for link in machine.links for f in link.findings), *machine.findings]
+        trouble = next((finding for finding in found if finding.is_problem), None)
         output.report(
             DeviceError(
                 trouble.cause if trouble else "No probe could measure anything.",
@@ -41,6 +95,10 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
 
 def _tell(progress: SurveyProgress) -> None:
     output.talk(f"Probing {progress.probe} ({progress.number} of {progress.num_probes})")
+
+
+def _tell_step(step: str) -> None:
+    output.talk(f"Probing {step} between ranks")
 
 
 def _text(machine: Machine) -> str:
@@ -64,7 +122,10 @@ def _text(machine: Machine) -> str:
             "",
             "Speeds are kept from before, the machine is unchanged; --fresh repeats them.",
         ]
-    return "\n".join([*lines, *findings(machine.findings)])
+    for link in machine.links:
+        lines += ["", *links.text(link)]
+    every = (*machine.findings, *(finding for link in machine.links for finding in link.findings))
+    return "\n".join([*lines, *findings(every)])
 
 
 def device(device: Device) -> str:
