@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
 
-from autotune.advice.document import kinds, launch_environment
 from autotune import request as requests
+from autotune.advice.document import kinds, launch_environment
 from autotune.configuration import Configuration
 from autotune.errors import (
     JournalError,

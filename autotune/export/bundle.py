@@ -66,9 +66,7 @@ class Bundle:
     def __post_init__(self) -> None:
         num_ranks = self.configuration.world_size
         if num_ranks % self.num_nodes:
-            raise ValueError(
-                f"{num_ranks} ranks do not spread evenly over {self.num_nodes} nodes."
-            )
+            raise ValueError(f"{num_ranks} ranks do not spread evenly over {self.num_nodes} nodes.")
         if self.num_nodes > 1 and self.address is None:
             raise ValueError("Several nodes need the address of the first.")
         if len(self.interfaces) not in (0, self.num_nodes):

@@ -107,7 +107,9 @@ def verify(bundle: Bundle, script: str) -> None:
             try:
                 read = get_args_parser().parse_args(words[start + 1 :])
             except SystemExit as end:
-                raise ValueError(f"torchrun does not understand {line!r}: {said.getvalue()}") from end
+                raise ValueError(
+                    f"torchrun does not understand {line!r}: {said.getvalue()}"
+                ) from end
         meant = {"nproc_per_node": str(bundle.ranks_per_node), "training_script": script}
         if bundle.num_nodes > 1:
             meant["nnodes"] = str(bundle.num_nodes)

@@ -86,7 +86,8 @@ def count_devices(device_type: str) -> int | None:
     import torch
 
     module = getattr(torch, device_type, None)
-    return int(module.device_count()) if hasattr(module, "device_count") else 0
+    count = getattr(module, "device_count", None)
+    return int(count()) if count is not None else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,8 +106,8 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
         lines += [
             "",
             "The loss of this model ignores the count that Trainer hands it, so that Trainer as it "
-            f"stands multiplies loss and gradients by the accumulation steps{ranks}. The trials set "
-            "`trainer.model_accepts_loss_kwargs = False`, which mends that, and so do "
+            f"stands multiplies loss and gradients by the accumulation steps{ranks}. The trials "
+            "set `trainer.model_accepts_loss_kwargs = False`, which mends that, and so do "
             "`recommendation.apply(trainer)` and exported scripts; a script of your own needs the "
             "same line.",
         ]

@@ -69,6 +69,18 @@ def speed_and_learning(bundle: Bundle, efficiency: Efficiency | None) -> str:
     return text + "\n".join(rows) + _sentence(bundle, answer, efficiency)
 
 
+def _is_alone(configuration: Configuration) -> bool:
+    return configuration.world_size == 1
+
+
+def _exchanges_gradients(configuration: Configuration) -> bool:
+    return configuration.world_size > 1 and configuration.local_sgd_steps == 1
+
+
+_KINDS = (("one process", _is_alone), ("exchanging gradients", _exchanges_gradients))
+"""What the chosen configuration is compared with beside the baseline: name and recognition."""
+
+
 def _rows(bundle: Bundle, answer: Answer, efficiency: Efficiency | None) -> Iterator[str]:
     chosen = next(
         c for c in (answer, *answer.alternatives) if c.configuration == bundle.configuration
@@ -80,10 +92,7 @@ def _rows(bundle: Bundle, answer: Answer, efficiency: Efficiency | None) -> Iter
         rate = baseline.measured.samples_per_s
         yield _row("baseline", baseline.configuration, rate, SAME)
         shown.add(baseline.configuration)
-    for name, is_kind in (
-        ("one process", lambda c: c.world_size == 1),
-        ("exchanging gradients", lambda c: c.world_size > 1 and c.local_sgd_steps == 1),
-    ):
+    for name, is_kind in _KINDS:
         found = [
             (trial.measured.samples_per_s, trial.configuration)
             for trial in bundle.trials
@@ -139,10 +148,10 @@ def exchange(bundle: Bundle) -> str:
     if found.collectives:
         collectives += f" ({', '.join(found.collectives)})"
     rows = [
-        ("a step without any exchange", format_seconds(found.compute_s)),
-        ("a step that exchanges gradients", format_seconds(found.ddp_step_s)),
-        ("of which the exchange adds", format_seconds(found.exposed_s)),
-        ("one averaging of the parameters", format_seconds(found.averaging_s)),
+        ("a step without any exchange", _milliseconds(found.compute_s)),
+        ("a step that exchanges gradients", _milliseconds(found.ddp_step_s)),
+        ("of which the exchange adds", _milliseconds(found.exposed_s)),
+        ("one averaging of the parameters", _milliseconds(found.averaging_s)),
         ("bytes of one averaging", format_bytes(found.averaging_bytes)),
         ("further collectives in a step", collectives),
     ]
@@ -157,6 +166,10 @@ def exchange(bundle: Bundle) -> str:
             *(f"| {name} | {value} |" for name, value in rows),
         ]
     )
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else format_seconds(seconds)
 
 
 def _exchange(bundle: Bundle) -> Exchange | None:
@@ -206,8 +219,8 @@ def _local_sgd(bundle: Bundle) -> list[str]:
     steps = bundle.configuration.local_sgd_steps
     return [
         f"Under local SGD every rank trains by itself, and parameters are averaged after every "
-        f"{steps} *optimizer* steps. `TrainingArguments` has no field for that: beside the files of "
-        "arguments, a script of your own needs, before `trainer.train()`,",
+        f"{steps} *optimizer* steps. `TrainingArguments` has no field for that: beside the files "
+        "of arguments, a script of your own needs, before `trainer.train()`,",
         "",
         "```python",
         "from autotune import LocalSGDCallback",

@@ -111,9 +111,7 @@ def check(accounts: Sequence[Seen], bundle: Bundle, *, num_steps: int) -> None:
     """
     for account in accounts:
         if account.world_size != len(accounts):
-            raise ValueError(
-                f"it trained on {account.world_size} rank(s) and not {len(accounts)}"
-            )
+            raise ValueError(f"it trained on {account.world_size} rank(s) and not {len(accounts)}")
         check_rows(account, bundle, num_steps)
         check_checkpointing(account, bundle.configuration.checkpointing)
         if len(accounts) > 1:

@@ -64,9 +64,7 @@ def consumers(
     here = ranks_here(bundle)
     flags = {
         trainer_script.NAME: trainer_flags(here.num_steps, caches.scratch / "trainer"),
-        accelerate_script.NAME: accelerator_flags(
-            here.num_steps, caches.scratch / "accelerator"
-        ),
+        accelerate_script.NAME: accelerator_flags(here.num_steps, caches.scratch / "accelerator"),
     }
     check = ScriptCheck(bundle, here, flags, caches)
 

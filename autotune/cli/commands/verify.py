@@ -98,8 +98,8 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
         verdict = "✓ as promised" if holds else "✗ not as promised"
         output.data(
             f"✓ {len(files)} files were read back by their consumers\n"
-            f"{verdict}: {name} trains{ranks} {_rate(speed.samples_per_s, interval)}, promised were "
-            f"{_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
+            f"{verdict}: {name} trains{ranks} {_rate(speed.samples_per_s, interval)}, promised "
+            f"were {_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
             f"({format_change(ratio)})"
         )
     return ExitCode.OK if holds else ExitCode.INTERNAL

@@ -37,14 +37,13 @@ LOCAL_SGD_STEPS = 2
 NUM_STEPS = 5
 LEARNING_RATE = 0.3
 TEXTS = tuple(
-    " ".join((text, *tiny_models.WORDS[i : i + i % 4]))
-    for i, text in enumerate(jobs.SENTENCES * 2)
+    " ".join((text, *tiny_models.WORDS[i : i + i % 4])) for i, text in enumerate(jobs.SENTENCES * 2)
 )
 """Twenty texts of many lengths: a step of four rows each, five steps."""
 
 
-def classify(place: Path) -> WorkloadSpec:
-    """Losses that are means over rows."""
+def adapters(place: Path) -> WorkloadSpec:
+    """Losses that are means over rows, of a model with a frozen base."""
     model = jobs.without_dropout(tiny_models.bert(place / "bert"))
     columns = {"text": TEXTS, "label": jobs.CLASSES * 2}
     return WorkloadSpec(
@@ -53,6 +52,7 @@ def classify(place: Path) -> WorkloadSpec:
         dataset=jobs.write_csv(place / "rows.csv", columns),
         optim="sgd",
         learning_rate=LEARNING_RATE,
+        lora=Lora(rank=2, alpha=4, target_modules=("query", "value")),
     )
 
 
@@ -72,12 +72,6 @@ def causal(place: Path) -> WorkloadSpec:
 def stream(place: Path) -> WorkloadSpec:
     """The same as a stream, of which every rank takes its own."""
     return replace(causal(place), streaming=True)
-
-
-def adapters(place: Path) -> WorkloadSpec:
-    """The classifier with a frozen base."""
-    lora = Lora(rank=2, alpha=4, target_modules=("query", "value"))
-    return replace(classify(place), lora=lora)
 
 
 @dataclass(frozen=True)
@@ -106,15 +100,27 @@ class Ran:
 
 SCRIPTS = [
     (kind, name, steps)
-    for kind in (classify, causal, stream, adapters)
+    for kind, step_counts in (
+        (causal, (1, LOCAL_SGD_STEPS)),
+        (adapters, (1, LOCAL_SGD_STEPS)),
+        (stream, (LOCAL_SGD_STEPS,)),
+    )
     for name in ("trainer", "accelerator")
-    for steps in (1, LOCAL_SGD_STEPS)
+    for steps in step_counts
 ]
+FAILING = """
+import os, time, torch
+if os.environ["RANK"] == "1":
+    time.sleep(0.5)
+    raise RuntimeError("no such column")
+torch.distributed.barrier()
+"""
+"""Fails on the second rank, a while after the first began to wait for it."""
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], Ran]:
-    """All scripts of all jobs, run in one start of two ranks."""
+    """All scripts of all jobs, run in one start of two ranks; and one on which a rank fails."""
     installed = look()
     made, runs = {}, []
     found: dict[str, jobs.Job] = {}
@@ -141,6 +147,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], 
         output = scratch / f"{key}-{name}-{steps}"
         runs.append(RankedRun(script=script, flags=tuple(flags(NUM_STEPS, output))))
         made[key, name, steps] = job, bundle
+    failing = scratch / "failing.py"
+    failing.write_text(FAILING)
+    runs.append(RankedRun(script=failing, flags=()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -151,9 +160,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], 
             caches=Caches(scratch=scratch, is_hub=False),
             hook="tests.autotune.export.ranked:recording",
         )
+    assert results[-1] == RankedResult(failure="on rank 1: no such column")
+    assert not any(path.name.startswith("ranks-") for path in scratch.iterdir())
     return {
         key: Ran(job=job, bundle=bundle, result=result)
-        for (key, (job, bundle)), result in zip(made.items(), results, strict=True)
+        for (key, (job, bundle)), result in zip(made.items(), results[:-1], strict=True)
     }
 
 
@@ -202,12 +213,12 @@ def reference(job: jobs.Job, local_sgd_steps: int, *, counts_first: bool) -> lis
             share = sum(model(**b).loss * num_items(b, task) / divisor for b in batches)
             assert isinstance(share, torch.Tensor)
             share.backward()
-            shares.append(float(share))
+            shares.append(float(share.detach()))
         losses.append(sum(shares) / NUM_RANKS)
         if local_sgd_steps == 1:
-            for parameters in zip(*trained, strict=True):
-                mean = torch.stack([p.grad for p in parameters if p.grad is not None]).mean(0)
-                for parameter in parameters:
+            for copies in zip(*trained, strict=True):
+                mean = torch.stack([p.grad for p in copies if p.grad is not None]).mean(0)
+                for parameter in copies:
                     parameter.grad = mean.clone()
         for parameters, optimizer in zip(trained, optimizers, strict=True):
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -216,9 +227,9 @@ def reference(job: jobs.Job, local_sgd_steps: int, *, counts_first: bool) -> lis
             optimizer.zero_grad()
         if (step + 1) % local_sgd_steps == 0 and local_sgd_steps > 1:
             with torch.no_grad():
-                for parameters in zip(*trained, strict=True):
-                    mean = torch.stack(list(parameters)).mean(0)
-                    for parameter in parameters:
+                for copies in zip(*trained, strict=True):
+                    mean = torch.stack(copies).mean(0)
+                    for parameter in copies:
                         parameter.copy_(mean)
     return losses
 
@@ -250,24 +261,29 @@ def test_ranks_train_as_a_plain_loop_that_plays_them(
     assert first.parameter_sum == pytest.approx(second.parameter_sum, rel=1e-9)
 
 
-def test_the_reference_tells_averaging_from_exchanging(
-    ran: dict[tuple[str, str, int], Ran],
+@pytest.mark.parametrize("kind", ["causal", "adapters"])
+def test_averaging_is_told_from_exchanging_by_the_losses(
+    kind: str, ran: dict[tuple[str, str, int], Ran]
 ) -> None:
-    for key in ("classify", "causal", "adapters"):
-        job = ran[key, "trainer", 1].job
-        exchanging = reference(job, 1, counts_first=False)
-        averaging = reference(job, LOCAL_SGD_STEPS, counts_first=False)
-        assert max(abs(a - b) / b for a, b in zip(exchanging, averaging, strict=True)) > 1e-4
+    exchanging = ran[kind, "trainer", 1].losses
+    averaging = ran[kind, "trainer", LOCAL_SGD_STEPS].losses
+    assert max(abs(a - b) / b for a, b in zip(exchanging, averaging, strict=True)) > 1e-4
 
 
 @pytest.mark.parametrize("name", ["trainer", "accelerator"])
-@pytest.mark.parametrize("kind", ["classify", "causal", "stream", "adapters"])
+@pytest.mark.parametrize("kind", ["causal", "stream", "adapters"])
 def test_parameters_are_averaged_every_so_many_optimizer_steps(
     kind: str, name: str, ran: dict[tuple[str, str, int], Ran]
 ) -> None:
     # Five steps of two micro-batches: after the second, the fourth and at the end.
     assert ran[kind, name, LOCAL_SGD_STEPS].averaged_after == [2, 4, 5]
-    assert ran[kind, name, 1].averaged_after == []
+
+
+@pytest.mark.parametrize("name", ["trainer", "accelerator"])
+def test_nothing_is_averaged_where_gradients_are_exchanged(
+    name: str, ran: dict[tuple[str, str, int], Ran]
+) -> None:
+    assert ran["causal", name, 1].averaged_after == []
 
 
 def test_the_callback_sends_adapters_without_their_base(
@@ -279,28 +295,6 @@ def test_the_callback_sends_adapters_without_their_base(
     numels = found.result.accounts[0].extra["numels"]
     assert isinstance(numels, dict)
     assert trained <= int(str(numels["2"])) < 2 * trained < sum(p.numel() for p in parameters)
-
-
-def start(hook: str, place: Path) -> RankedResult:
-    """Starts two ranks whose script does nothing."""
-    script = place / "script.py"
-    script.write_text("")
-    (result,) = ranks.run(
-        [RankedRun(script=script, flags=())],
-        num_ranks=NUM_RANKS,
-        scratch=place,
-        hook=f"tests.autotune.export.ranked:{hook}",
-    )
-    return result
-
-
-def test_the_rank_that_failed_first_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert start("failing", tmp_path).failure == "on rank 1: no such column"
-    assert [path.name for path in tmp_path.iterdir()] == ["script.py"]
 
 
 def test_ranks_end_with_the_process_that_wants_them(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from autotune.export.ranks import RanksHere
 from tests.autotune.export.bundles import bundle
 from tests.autotune.export.fakes import NEW
 
-
 HERE = RanksHere(num_ranks=1, world_size=1)
 
 
@@ -137,5 +136,5 @@ def test_commands_are_looked_up(tmp_path: Path) -> None:
     path.write_text(render(made))
     report.verify(path, made)
     path.write_text(path.read_text().replace("--nproc-per-node 2 trainer", "-n 2 trainer"))
-    with pytest.raises(ValueError, match="does not hold the command .*torchrun"):
+    with pytest.raises(ValueError, match=r"does not hold the command .*torchrun"):
         report.verify(path, made)

@@ -76,9 +76,7 @@ def test_accounts_cross_a_process_border() -> None:
 
 
 def test_the_slowest_rank_has_the_time_and_all_have_the_rows() -> None:
-    first = replace(
-        RANK, step_rows=((4, 4), (4,)), losses=(1.0, 2.0), step_times_s=(9.0, 0.2)
-    )
+    first = replace(RANK, step_rows=((4, 4), (4,)), losses=(1.0, 2.0), step_times_s=(9.0, 0.2))
     second = replace(first, losses=(3.0, 4.0), step_times_s=(0.1, 0.3))
     assert slowest([first, second]) is second, "the first step has the start in it"
     assert rows([first, second]) == (16, 8)

@@ -129,6 +129,8 @@ def test_linter_and_formatter_have_nothing_to_say(tmp_path: Path) -> None:
     for arguments in (check, shape):
         ran = subprocess.run(
             [sys.executable, "-m", "ruff", *arguments, str(tmp_path)],
+            # Elsewhere than here, where autotune is not the reader's own code.
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,

@@ -159,7 +159,9 @@ def test_a_damaged_file_is_found(
         verify(path, fields)
 
 
-LOCAL = {"world_size": 2, "local_sgd_steps": 8}
+def local(**changes: object) -> Bundle:
+    """Two ranks that average."""
+    return replace(bundle(world_size=2, local_sgd_steps=8), **changes)  # type: ignore[arg-type]
 
 
 def test_one_process_sets_nothing_for_ranks() -> None:
@@ -174,23 +176,23 @@ def test_ranks_that_exchange_gradients_count_their_tokens_together() -> None:
 
 def test_ranks_that_average_do_not_wait_for_each_other_in_a_step() -> None:
     stream = replace(FACTS, num_rows=None)
-    made = bundle(facts=stream, has_unused_parameters=True, **LOCAL)
+    made = local(has_unused_parameters=True, facts=stream)
     assert settings.rank_fields(made, NEW) == {
         "average_tokens_across_devices": False,
         "ddp_find_unused_parameters": True,
         "accelerator_config": {"dispatch_batches": False},
     }
-    assert settings.rank_fields(bundle(**LOCAL), NEW) == {"average_tokens_across_devices": False}
+    assert settings.rank_fields(local(), NEW) == {"average_tokens_across_devices": False}
 
 
 def test_fields_that_a_version_lacks_are_left_out() -> None:
-    made = bundle(has_unused_parameters=False, **LOCAL)
+    made = local(has_unused_parameters=False)
     assert settings.rank_fields(made, OLD) == {"ddp_find_unused_parameters": False}
 
 
 def test_the_fields_of_ranks_are_read_as_they_are_meant(tmp_path: Path) -> None:
     stream = replace(FACTS, num_rows=None)
-    made = bundle(facts=stream, has_unused_parameters=False, **LOCAL)
+    made = local(has_unused_parameters=False, facts=stream)
     fields = settings.all_fields(made, look())
     assert {"average_tokens_across_devices", "accelerator_config"} <= set(fields)
     for name, (render, verify) in KINDS.items():

@@ -61,7 +61,9 @@ def written(causal: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def check(files: tuple[ExportedFile, ...], directory: Path, steps: str = "1 optimizer step") -> None:
+def check(
+    files: tuple[ExportedFile, ...], directory: Path, steps: str = "1 optimizer step"
+) -> None:
     assert {file.name for file in files} == NAMES
     assert {path.name for path in directory.iterdir()} == NAMES, "nothing else, nothing hidden"
     for file in files:
