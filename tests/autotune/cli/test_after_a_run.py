@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from autotune import delivery, planning
 from autotune.cli.app import main
+from autotune.configuration import Configuration
 from autotune.errors import ExportError, UsageError
 from autotune.events import Document
 from autotune.export import rerun, write
@@ -98,12 +99,20 @@ class Bundle:
     """The part of a bundle that verifying looks at."""
 
     document: Document
+    configuration: Configuration = runs.BEST
     driver: str = "trainer"
+    device_type: str = "cpu"
+    num_nodes: int = 1
     has_scripts: bool = True
     launch_environment: dict[str, str] = field(default_factory=dict)
 
 
-def _verifies(step_s: float, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def _verifies(
+    step_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, object] | None = None,
+    **changes: object,
+) -> list[Path]:
     places: list[Path] = []
 
     def verify(bundle: object, directory: Path) -> tuple[ExportedFile, ...]:
@@ -112,6 +121,8 @@ def _verifies(step_s: float, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def measure(script: Path, *, num_steps: int, **options: object) -> ScriptTiming:
         places.append(script)
+        if asked is not None:
+            asked.update(options, num_steps=num_steps)
         # The steps of a warm-up are slow, and not counted.
         return ScriptTiming(
             step_times_s=(9.0, 9.0, *[step_s, step_s * 1.001] * (num_steps // 2 - 1)),
@@ -121,7 +132,8 @@ def _verifies(step_s: float, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             extra={},
         )
 
-    monkeypatch.setattr(delivery, "bundle_of", lambda run: Bundle(document=runs.answer("one")))
+    bundle = Bundle(document=runs.answer("one"), **changes)  # type: ignore[arg-type]
+    monkeypatch.setattr(delivery, "bundle_of", lambda run: bundle)
     monkeypatch.setattr(write, "verify", verify)
     monkeypatch.setattr(rerun, "measure_script", measure)
     return places
@@ -151,6 +163,28 @@ def test_verify_tells_the_difference_and_fails(
     assert document["promised"] == {"samples_per_s": 40.0, "samples_per_s_ci95": [39.6, 40.4]}
     assert main(["verify", "one"]) == 1
     assert "✗ not as promised" in capsys.readouterr().out
+
+
+def test_verify_starts_all_ranks_and_times_whole_rounds(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    asked: dict[str, object] = {}
+    averaging = replace(runs.BEST, world_size=2, local_sgd_steps=16)
+    _verifies(64 / 40.0, monkeypatch, asked, configuration=averaging)
+    assert main(["verify", "one"]) == 0
+    assert (asked["num_ranks"], asked["num_steps"]) == (2, 2 + 32)
+    out, err = capsys.readouterr()
+    assert "as promised: trainer.py trains on 2 ranks 40.0 samples/s" in out
+    assert "Training 34 steps with trainer.py on 2 ranks" in err
+
+
+def test_verify_cannot_try_the_speed_of_several_nodes(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    places = _verifies(1.0, monkeypatch, num_nodes=2)
+    assert main(["verify", "one"]) == 3
+    assert "trained on 2 nodes, and its speed cannot be tried on one." in capsys.readouterr().err
+    assert len(places) == 1, "files are read back all the same"
 
 
 def test_a_run_without_a_recommendation_cannot_be_exported_or_verified(

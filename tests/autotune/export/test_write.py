@@ -61,7 +61,9 @@ def written(causal: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def check(files: tuple[ExportedFile, ...], directory: Path) -> None:
+def check(
+    files: tuple[ExportedFile, ...], directory: Path, steps: str = "1 optimizer step"
+) -> None:
     assert {file.name for file in files} == NAMES
     assert {path.name for path in directory.iterdir()} == NAMES, "nothing else, nothing hidden"
     for file in files:
@@ -69,7 +71,7 @@ def check(files: tuple[ExportedFile, ...], directory: Path) -> None:
         assert file.consumer
         assert file.verified_with
     ways = {file.name: file.verified_with for file in files}
-    assert ways["trainer.py"] == ways["accelerator.py"] == "run for 1 optimizer step"
+    assert ways["trainer.py"] == ways["accelerator.py"] == f"run for {steps}"
 
 
 def test_a_decoder_is_exported(written: Path) -> None:
@@ -112,6 +114,41 @@ def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:
     )
     check(write(made, tmp_path / "out", log=tmp_path / "log"), tmp_path / "out")
     assert "model_accepts_loss_kwargs = False" in (tmp_path / "out" / "trainer.py").read_text()
+
+
+def test_two_ranks_that_average_are_exported(tmp_path: Path) -> None:
+    job = jobs.make(jobs.classify_with_lora, tmp_path)
+    made = bundle_of(
+        job.workload,
+        micro_batch_size=2,
+        accumulation_steps=2,
+        world_size=2,
+        local_sgd_steps=4,
+        repair_loss=True,
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    out = tmp_path / "out"
+    check(write(made, out, log=tmp_path / "log"), out, "1 optimizer step on 2 ranks")
+    assert "ran for 1 optimizer step on 2 ranks." in (out / "report.md").read_text()
+
+
+def test_a_parameter_without_gradient_is_found_on_two_ranks(tmp_path: Path) -> None:
+    spec = jobs.causal(tmp_path)
+    config = tmp_path / "gpt2" / "config.json"
+    # Layers that look at an encoder, where there is none.
+    config.write_text(json.dumps({**json.loads(config.read_text()), "add_cross_attention": True}))
+    with jobs.quiet():
+        workload = load(spec, tmp_path / "scratch", tmp_path)
+    made = bundle_of(
+        workload,
+        micro_batch_size=2,
+        accumulation_steps=1,
+        world_size=2,
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    out = tmp_path / "out"
+    check(write(made, out, log=tmp_path / "log"), out, "2 optimizer steps on 2 ranks")
+    assert "find_unused_parameters=True" in (out / "accelerator.py").read_text()
 
 
 def test_a_script_runs_by_itself_with_flags_of_the_reader(written: Path, tmp_path: Path) -> None:
