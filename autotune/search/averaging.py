@@ -18,6 +18,7 @@ from autotune.cost.communication import (
 from autotune.cost.learning import (
     NOT_NEEDED,
     LocalSGDModel,
+    SampleEfficiency,
     assumed_local_sgd,
     optimizer_kind,
 )
@@ -37,9 +38,9 @@ def local_sgd_model(facts: WorkloadFacts) -> LocalSGDModel:
     return assumed_local_sgd(optimizer_kind(facts.optim), clips=facts.clips_gradients)
 
 
-def efficiencies(step_counts: tuple[int, ...], model: LocalSGDModel) -> dict[int, float]:
+def efficiencies(step_counts: tuple[int, ...], model: LocalSGDModel) -> dict[int, SampleEfficiency]:
     """Sample efficiency by local SGD steps, as decisions use it."""
-    return {steps: model.efficiency(steps).value for steps in step_counts}
+    return {steps: model.efficiency(steps) for steps in step_counts}
 
 
 def try_local_sgd(

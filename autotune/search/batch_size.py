@@ -71,12 +71,10 @@ def try_batch_sizes(
     promises = list(_promises(best, noise, sizes))
     engine.history = replace(
         engine.history,
-        batch_efficiencies={
-            p.configuration.global_batch_size: p.efficiency.value for p in promises
-        },
+        batch_efficiencies={p.configuration.global_batch_size: p.efficiency for p in promises},
     )
     chosen = max(promises, key=lambda p: p.useful_samples_per_s, default=None)
-    now = best.measured.samples_per_s * engine.history.efficiency(best.configuration)
+    now = best.measured.samples_per_s * engine.history.efficiency(best.configuration).value
     if chosen is None or chosen.useful_samples_per_s < now * (1 + GAIN_WORTH_A_CHANGE):
         return
     size = chosen.configuration.global_batch_size

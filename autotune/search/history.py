@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.configuration import Configuration
+from autotune.cost.learning import NOT_NEEDED, SampleEfficiency
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
 from autotune.search.ranking import Standing
@@ -34,9 +35,9 @@ class History:
     than one micro-batch, so that the whole batch at once may fit where half of it does not."""
     trials: tuple[FinishedTrial, ...] = ()
     regions: tuple[ClosedRegion, ...] = ()
-    efficiencies: Mapping[int, float] = field(default_factory=dict)
+    efficiencies: Mapping[int, SampleEfficiency] = field(default_factory=dict)
     """Sample efficiency by local SGD steps; 1 where it is not named."""
-    batch_efficiencies: Mapping[int, float] = field(default_factory=dict)
+    batch_efficiencies: Mapping[int, SampleEfficiency] = field(default_factory=dict)
     """Sample efficiency by global batch size; 1 where it is not named."""
     required_local_sgd_steps: int | None = None
     """What the user insists on; None leaves it open."""
@@ -44,7 +45,7 @@ class History:
     @property
     def standing(self) -> Standing:
         """The measured trials, compared by samples per second and sample efficiency."""
-        return Standing(self.measured, self.efficiency)
+        return Standing(self.measured, self._weight)
 
     def may_be_chosen(self, configuration: Configuration) -> bool:
         """Whether it is what the user insists on, if on anything."""
@@ -55,12 +56,16 @@ class History:
     def leaders(self) -> tuple[MeasuredTrial, ...]:
         """The best trial, and the others that may be as good, in rank."""
         allowed = tuple(t for t in self.measured if self.may_be_chosen(t.configuration))
-        return Standing(allowed, self.efficiency).contenders(len(allowed))
+        return Standing(allowed, self._weight).contenders(len(allowed))
 
-    def efficiency(self, configuration: Configuration) -> float:
-        """How much a sample of a configuration teaches, against one of plain data parallel."""
-        by_rounds = self.efficiencies.get(configuration.local_sgd_steps, 1.0)
-        return by_rounds * self.batch_efficiencies.get(configuration.global_batch_size, 1.0)
+    def efficiency(self, configuration: Configuration) -> SampleEfficiency:
+        """How much a sample of a configuration teaches, against one of the baseline."""
+        by_rounds = self.efficiencies.get(configuration.local_sgd_steps, NOT_NEEDED)
+        by_size = self.batch_efficiencies.get(configuration.global_batch_size, NOT_NEEDED)
+        return by_rounds.times(by_size)
+
+    def _weight(self, configuration: Configuration) -> float:
+        return self.efficiency(configuration).value
 
     def arm(self, world_size: int) -> History:
         """The search with one number of ranks and without local SGD, as a history of its own.

@@ -189,11 +189,21 @@ def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> 
     steps = []
     exported = {str(file.get("name")) for file in view.exported.files} if view.exported else set()
     if view.exported is not None and "trainer.py" in exported:
-        steps.append(summary.command("python", str(Path(view.exported.directory) / "trainer.py")))
+        steps.append(_training_command(view, Path(view.exported.directory) / "trainer.py"))
     return [
         *steps,
         summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
     ]
+
+
+def _training_command(view: RunView, script: Path) -> str:
+    """How the recommended configuration is trained on this machine."""
+    answer = (view.recommendation or {}).get("recommendation")
+    chosen = answer.get("configuration") if isinstance(answer, dict) else None
+    num_ranks = chosen.get("world_size") if isinstance(chosen, dict) else 1
+    if num_ranks == 1:
+        return summary.command("python", str(script))
+    return summary.command("torchrun", "--nproc-per-node", str(num_ranks), str(script))
 
 
 def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:

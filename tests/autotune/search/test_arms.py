@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.configuration import Configuration
+from autotune.cost.learning import SampleEfficiency
 from autotune.outcome import Exchange, Measured, Outcome, OutOfMemory
 from autotune.search.closing import with_trial
 from autotune.search.finished import FinishedTrial
@@ -15,6 +16,9 @@ from autotune.search.order import Next, Over, next_candidate
 from autotune.space import plan
 from tests.testing.landscapes import MIB
 from tests.testing.landscapes import measured as timed
+
+
+EFFICIENCY = SampleEfficiency(value=0.8, interval=(0.7, 0.9), basis="assumed")
 
 
 def measured(samples_per_s: float, total_bytes: int) -> Measured:
@@ -86,7 +90,7 @@ def test_memory_that_ran_out_on_one_process_closes_nothing_for_the_ranks() -> No
 
 
 def test_a_trial_of_local_sgd_weighs_what_its_samples_teach() -> None:
-    found = replace(history(local_sgd="auto"), efficiencies={16: 0.8})
+    found = replace(history(local_sgd="auto"), efficiencies={16: EFFICIENCY})
     ddp = Configuration(micro_batch_size=4, accumulation_steps=4, world_size=2)
     local = replace(ddp, local_sgd_steps=16)
     found = told(found, ddp, measured(100.0, 500 * MIB))

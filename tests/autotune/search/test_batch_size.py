@@ -74,7 +74,9 @@ def test_a_large_rest_and_much_noise_call_for_a_larger_batch() -> None:
     assert configuration == replace(BEST, accumulation_steps=int(2 * best))
     assert why == f"a global batch of {int(16 * best)} instead of 16 promises most"
     trial = run.history.measured[-1]
-    assert run.history.efficiency(trial.configuration) == pytest.approx(176 / (160 + 16 * best))
+    assert run.history.efficiency(trial.configuration).value == pytest.approx(
+        176 / (160 + 16 * best)
+    )
 
 
 def test_little_noise_calls_for_a_smaller_batch() -> None:
