@@ -56,15 +56,17 @@ class Supervisor:
     Args:
         place: This rank's.
         options: What its worker loads.
+        environment: The worker's whole environment.
         log: File for what the workers of this machine print outside of trials.
-        channel: To the engine; only rank 0 has one.
     """
 
-    def __init__(self, place: Place, options: WorkerOptions, log: Path) -> None:
+    def __init__(
+        self, place: Place, options: WorkerOptions, environment: dict[str, str], log: Path
+    ) -> None:
         self._place = place
         self._options = replace(options, place=asdict(place))
         self._log = log if place.rank == 0 else log.with_name(f"{log.stem}-rank{place.rank}.log")
-        self._environment = without_launch(os.environ)
+        self._environment = environment
         self._worker = self._launched()
         # The worker's imports run beside this one.
         self._store = place.store("supervisors", STORE_TIMEOUT_S)
@@ -146,17 +148,16 @@ class Supervisor:
         """Rank 0: passes a command on to the others."""
         self._store.set(f"order/{number}", envelope_adapter().dump_json(envelope).decode())
 
-    def next_order(self, number: int) -> Envelope:
-        """The other ranks: waits for a command, for as long as the launcher's store is there."""
+    def next_order(self, number: int) -> Envelope | None:
+        """The other ranks: waits for a command; None once the launcher's store is gone."""
         name = f"order/{number}"
         while True:
             try:
                 self._store.wait([name], timedelta(seconds=STORE_TIMEOUT_S))
-            except RuntimeError as error:
-                if "imeout" in str(error) or "imed out" in str(error):
-                    continue
-                raise
-            return envelope_adapter().validate_json(self._store.get(name))
+                return envelope_adapter().validate_json(self._store.get(name))
+            except RuntimeError as error:  # torch's store errors derive from it
+                if "imeout" not in str(error) and "imed out" not in str(error):
+                    return None
 
     def close(self) -> None:
         """Ends the own worker."""
@@ -182,9 +183,7 @@ def follow(supervisor: Supervisor) -> None:
     """The loop of every other rank."""
     supervisor.tell("load", supervisor.loaded())
     number = 0
-    while True:
-        number += 1
-        envelope = supervisor.next_order(number)
+    while (envelope := supervisor.next_order(number := number + 1)) is not None:
         meeting = f"command-{number}"
         supervisor.tell(meeting, supervisor.answered(envelope, meeting, None))
 
@@ -193,9 +192,12 @@ def main() -> None:
     """Entry point of a rank."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    environment = without_launch(os.environ)
+    # That the store closes with the group is how it ends, and nothing to be warned of.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     address, options, log = sys.argv[1:4]
     place = Place.of_environment(os.environ)
-    supervisor = Supervisor(place, WorkerOptions(**json.loads(options)), Path(log))
+    supervisor = Supervisor(place, WorkerOptions(**json.loads(options)), environment, Path(log))
     try:
         if place.rank == 0:
             connection = socket.socket(socket.AF_UNIX)
