@@ -15,12 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
+from autotune.errors import ExitCode
 from autotune.outcome import Failed, OutOfMemory, Stopped
 from autotune.trial.client import POLL_S, Worker, WorkerDiedError
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
 from probes.launch import RANK_KILLED, Ranks, rank_command
+
+
+class RanksMissingError(WorkerDiedError):
+    """The ranks could not be brought together."""
+
+    exit_code = ExitCode.DEVICE
 
 
 class RankGroup(Worker):
@@ -90,13 +97,13 @@ class RankGroup(Worker):
                 return Stopped(cause=reason)
             if not self.is_alive:
                 failed = self._death()
-                raise WorkerDiedError(
+                raise RanksMissingError(
                     f"The {self._ranks.num_processes} ranks could not be started. {failed.cause}",
                     f"Their log is {self._log}.",
                 )
             if time.monotonic() > deadline_s:
                 self.close()
-                raise WorkerDiedError(
+                raise RanksMissingError(
                     f"The {self._ranks.num_processes} ranks did not meet within "
                     f"{time_limit_s:.0f} s.",
                     f"Their log is {self._log}.",
