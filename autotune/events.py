@@ -170,6 +170,21 @@ class LocalSGDPredicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseScaleMeasured:
+    """How many rows a gradient needs before more of them stop helping."""
+
+    value: float | None
+    """Rows; None where the mean gradient did not stand out from the noise."""
+    interval: tuple[float, float | None]
+    num_windows: int
+    num_micro_batches: int
+    rows_per_micro_batch: int
+    is_preconditioned: bool
+    note: str
+    kind: Literal["noise_scale_measured"] = "noise_scale_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded:
     """No further candidate is tried."""
 
@@ -278,6 +293,7 @@ Event: TypeAlias = (
     | RegionClosed
     | BestChanged
     | LocalSGDPredicted
+    | NoiseScaleMeasured
     | SearchEnded
     | ConfirmationContinued
     | Confirmed

@@ -55,7 +55,9 @@ class Request:
     num_nodes: int = 1
     """Machines that the ranks are spread over."""
     meeting: str | None = None
-    """Where the agents of several machines wait, as host:port."""
+    """Where the agents of several machines wait."""
+    least_device_bytes: int | None = None
+    """Memory of the smallest device of several machines, which decides for every rank."""
     parent_process: int | None = None
     """A calling process without which the engine must not go on."""
     working_directory: str = field(default_factory=os.getcwd)

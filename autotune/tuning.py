@@ -35,6 +35,7 @@ from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
+from autotune.search.batch_size import try_batch_sizes
 from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
@@ -130,6 +131,8 @@ def _tune(session: Session, request: Request) -> RunEnded:
             wish=request.local_sgd,
             total_steps=request.total_steps,
         )
+        sizes = request.goal.global_batch_size_range
+        try_batch_sizes(engine, job.facts, sizes, view.noise_scale)
         if session.is_stopped():
             return _stopped(session)
         verdict = confirm(engine, engine.history.space.baseline)

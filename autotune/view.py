@@ -20,6 +20,7 @@ from autotune.events import (
     HoldChanged,
     LocalSGDPredicted,
     MachineProbed,
+    NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
     RecommendationMade,
@@ -92,6 +93,7 @@ class RunView:
     closed: tuple[RegionClosed, ...] = ()
     best: BestChanged | None = None
     local_sgd: LocalSGDPredicted | None = None
+    noise_scale: NoiseScaleMeasured | None = None
     search_ended: SearchEnded | None = None
     confirmed: Confirmed | None = None
     recommendation: Document | None = None
@@ -213,6 +215,8 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(view, best=event)
         case LocalSGDPredicted():
             return replace(view, local_sgd=event)
+        case NoiseScaleMeasured():
+            return replace(view, noise_scale=event)
         case SearchEnded():
             return replace(view, search_ended=event, stage="confirming")
         case ConfirmationContinued():

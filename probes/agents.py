@@ -16,9 +16,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from probes.errors import ProbeError
-from probes.launch import GRACE_S, JOIN_LIMIT_S, share_command, without_launch
-from probes.meeting import (
+from probes.launch import (
+    GRACE_S,
+    JOIN_LIMIT_S,
     LOST_AFTER_S,
+    share_command,
+    without_launch,
+)
+from probes.meeting import (
     TICK_S,
     Lead,
     Line,
@@ -143,6 +148,7 @@ def host_meeting(node: Node) -> Iterator[Meeting]:
         raise
     finally:
         meeting.dismiss(_INTERNAL, "Node 0 left without a word.")
+        line.close()
         del store
 
 

@@ -12,7 +12,7 @@ from typing import Self
 
 from probes.errors import ProbeError
 from probes.launch import RANK_FAILED, RANK_KILLED
-from probes.meeting import LOST_AFTER_S, TICK_S, Line, NodeState, Order
+from probes.meeting import TICK_S, Line, NodeState, Order
 
 END_LIMIT_S = 12.0
 """How long node 0 waits for the others to end what was withdrawn."""
@@ -48,7 +48,7 @@ class Call:
         order: Order,
         *,
         on_trouble: Callable[[float], None],
-        lost_after_s: float = LOST_AFTER_S,
+        lost_after_s: float,
     ) -> None:
         self._line = line
         self._order = order

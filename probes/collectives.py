@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from itertools import combinations
+from itertools import combinations, pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -129,7 +129,7 @@ def sizes(payload_bytes: int) -> list[int]:
 
 
 def default_backend(dist: ModuleType, kind: str) -> str:
-    """The backend that torch takes for a device by itself: gloo for a CPU, nccl for CUDA, …
+    """The backend that torch takes for a device by itself: gloo for a CPU, nccl for CUDA.
 
     Args:
         dist: `torch.distributed`.
@@ -215,7 +215,7 @@ class _Group:
                 call()
             self.wait_for_device()
             times_s.append(time.perf_counter())
-        own = [(end_s - start_s) / num_calls for start_s, end_s in zip(times_s, times_s[1:])]
+        own = [(end_s - start_s) / num_calls for start_s, end_s in pairwise(times_s)]
         everybody = self._gather(own)
         slowest = max(range(self.num_ranks), key=lambda rank: statistics.median(everybody[rank]))
         return everybody[slowest], slowest, once_s
@@ -232,7 +232,9 @@ def _reading(name: str, samples_s: Sequence[float]) -> Reading:
     num_slow = sum(sample > OUTLIER_RATIO * median_s for sample in samples_s)
     note = None
     if num_slow:
-        note = f"{num_slow} of {len(samples_s)} samples took over {OUTLIER_RATIO:g} times the median"
+        note = (
+            f"{num_slow} of {len(samples_s)} samples took over {OUTLIER_RATIO:g} times the median"
+        )
     samples = tuple(samples_s)
     return Reading(
         name=name, unit="s", value=median_s, samples=samples, half_iqr=half_iqr(samples), note=note
@@ -257,7 +259,9 @@ def _collective(
             return lambda: dist.all_gather_into_tensor(everybody, own), everybody.nbytes
 
 
-def _time_collective(group: _Group, collective: Collective, payload_bytes: int, share_s: float) -> float:
+def _time_collective(
+    group: _Group, collective: Collective, payload_bytes: int, share_s: float
+) -> float:
     """Times a collective over all sizes for which there is time.
 
     Returns:

@@ -1,9 +1,10 @@
 """Starts one module on every rank of a group, by PyTorch's own launcher.
 
-The launcher runs in a process of its own, one on each node: the *wrapper* that `rank_command` names.
-Each rank is a plain `python -m MODULE` with the variables that torchrun sets. Nothing is restarted,
-and nothing is left: a rank ends with its wrapper, the wrapper with its parent; where one rank dies
-the others are ended within seconds. Rank 0 runs on node 0, where the wrapper was started.
+The launcher runs in a process of its own, one on each node: the *wrapper*, whose command
+`rank_command` makes. Each rank is a plain `python -m MODULE` with the variables that torchrun sets.
+Nothing is restarted, and nothing is left: a rank ends with its wrapper, the wrapper with its
+parent; where one rank dies the others are ended within seconds. Rank 0 runs on node 0, where the
+wrapper was started.
 
 The ranks meet at a store that the wrapper opens on a free port before anybody is told of it, so
 that no port can be in use.
@@ -27,11 +28,14 @@ from probes.wording import first_line
 
 if TYPE_CHECKING:
     from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     from probes.meeting import Order
 
 JOIN_LIMIT_S = 60.0
 """How long the nodes wait for each other where the caller does not say."""
+LOST_AFTER_S = 15.0
+"""Silence after which a node counts as lost."""
 GRACE_S = 5.0
 """How long a rank may take to heed SIGTERM before it is killed."""
 RANK_FAILED = 1
@@ -90,6 +94,8 @@ class Ranks:
     """Set for every rank on every node, over what the node's own environment says."""
     join_limit_s: float = JOIN_LIMIT_S
     """How long the nodes wait for each other."""
+    lost_after_s: float = LOST_AFTER_S
+    """Silence after which a node counts as lost, and the group as failed."""
 
     def __post_init__(self) -> None:
         if self.num_processes < 1:
@@ -273,14 +279,27 @@ def _run(share: _Share, endpoint: str, module: str, arguments: Sequence[str]) ->
     try:
         run.run(options)
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        return _tell_end(rank, failure.exitcode)
+        return _tell_end(*_root_failure(error))
     except SignalException as error:
         return 128 + int(error.sigval)
     except (RuntimeError, ValueError) as error:  # torch's errors of stores are RuntimeErrors
         _say(f"Node {share.node_rank} could not start its ranks: {first_line(error)}.")
         return NODES_FAILED
     return 0
+
+
+def _root_failure(error: ChildFailedError) -> tuple[int, int]:
+    """The rank that failed first, and its code.
+
+    A rank that is killed takes those down at once that wait for it, and the launcher, which counts
+    in seconds, may see them first. What the launcher itself ends comes by SIGTERM, or later.
+    """
+    first_rank, first = error.get_first_failure()
+    for rank, failure in error.failures.items():
+        is_early = failure.timestamp <= first.timestamp + 1
+        if is_early and failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
+            return rank, failure.exitcode
+    return first_rank, first.exitcode
 
 
 def _tell_end(rank: int, code: int) -> int:
@@ -328,7 +347,8 @@ def _lead(share: _Share, module: str, arguments: Sequence[str]) -> int:
             endpoint=endpoint,
             join_limit_s=ranks.join_limit_s,
         )
-        with calling.Call(line, order, on_trouble=_end_ranks) as call:
+        watch = calling.Call(line, order, on_trouble=_end_ranks, lost_after_s=ranks.lost_after_s)
+        with watch as call:
             call.wait_until_running()
             code = _run(share, endpoint, module, arguments)
             trouble = call.explain(code)

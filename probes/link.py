@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from probes.reading import Finding, Reading
@@ -140,7 +141,7 @@ class Link:
         first, last = measured[0], measured[-1]
         if num_bytes <= first.num_bytes:
             return first.time.value
-        for lower, upper in zip(measured, measured[1:], strict=False):
+        for lower, upper in pairwise(measured):
             if num_bytes <= upper.num_bytes:
                 part = (num_bytes - lower.num_bytes) / (upper.num_bytes - lower.num_bytes)
                 return lower.time.value + part * (upper.time.value - lower.time.value)
@@ -171,7 +172,9 @@ class Link:
         weights = [1 / one.time.value**2 for one in upper]
         mean_bytes = _mean([one.num_bytes for one in upper], weights)
         mean_s = _mean([one.time.value for one in upper], weights)
-        spread = sum(w * (o.num_bytes - mean_bytes) ** 2 for w, o in zip(weights, upper, strict=True))
+        spread = sum(
+            w * (o.num_bytes - mean_bytes) ** 2 for w, o in zip(weights, upper, strict=True)
+        )
         common = sum(
             weight * (one.num_bytes - mean_bytes) * (one.time.value - mean_s)
             for weight, one in zip(weights, upper, strict=True)

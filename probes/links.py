@@ -19,7 +19,14 @@ from pathlib import Path
 from probes import interfaces, wires
 from probes.collectives import SAID, Options, Said, Traffic
 from probes.errors import ProbeError
-from probes.launch import GRACE_S, NODES_FAILED, Ranks, rank_command, threads_of_rank
+from probes.launch import (
+    GRACE_S,
+    NODES_FAILED,
+    RANK_KILLED,
+    Ranks,
+    rank_command,
+    threads_of_rank,
+)
 from probes.link import COLLECTIVES, Link
 from probes.machine import Machine
 from probes.reading import Finding
@@ -234,7 +241,9 @@ def _ended(heard: _Heard, end: _End, call_limit_s: float) -> list[Finding]:
     if end.code == 0:
         return []
     fault = next((one.fault for one in heard.said if one.fault is not None), None)
-    why = (fault or end.last_line or "nothing was printed").rstrip(".")
+    # A rank that was killed says nothing itself; those that lost it say only that.
+    said = end.last_line if end.code == RANK_KILLED else fault or end.last_line
+    why = (said or "nothing was printed").rstrip(".")
     if heard.started is None:
         return [
             Finding(

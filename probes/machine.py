@@ -16,6 +16,7 @@ PRETENCE_RATIO = 0.5
 """A shorter dtype that reaches less than this part of float32's rate is emulated: where hardware
 has it, it is at least as fast."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceProcess:
     """Another process that holds memory of a device."""

@@ -1,4 +1,4 @@
-"""Where the agents of several nodes meet: a store at an address that all know, and what is said there.
+"""Where the agents of several nodes meet: a store that all know, and what is said there.
 
 Node 0 says in one place what is to be run (`Order`) and that it lives (`Lead`), each other node in
 one of its own how it stands (`NodeState`). Everybody reads and writes a few times a second; whoever
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.25
 """Time between two looks at what the others say."""
-LOST_AFTER_S = 15.0
-"""Silence after which a node counts as lost."""
 CALL_LIMIT_S = 30.0
 """How long one call of the store may take."""
 
@@ -89,6 +87,10 @@ class Line:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+
+    def close(self) -> None:
+        """Lets go of the store, which ends with the process that opened it, or with this."""
+        del self._store
 
     def put_lead(self, lead: Lead) -> None:
         """Says that node 0 lives."""

@@ -1,4 +1,4 @@
-"""Which of several node agents this process is, and what the nodes tell each other of themselves."""
+"""Which of several nodes this process is, and what the nodes tell each other of themselves."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from autotune.events import Document
 from autotune.outcome import Measured
 from autotune.request import Request
 from autotune.search.averaging import local_sgd_model
+from autotune.search.batch_size import efficiency_of, noise_of
 from autotune.search.history import History
 from autotune.search.ranking import AlternativeKind
 from autotune.trial.environment import shared
@@ -47,7 +48,7 @@ def document(view: RunView, history: History, request: Request) -> Document:
         "recommendation": {
             "configuration": _json(chosen.configuration),
             "measured": _readings(chosen.measured),
-            "sample_efficiency": _efficiency(chosen.configuration, facts),
+            "sample_efficiency": _efficiency(view, history, chosen.configuration, facts),
             "baseline": {
                 "configuration": _json(history.space.baseline),
                 "measured": _readings(baseline.measured)
@@ -122,9 +123,13 @@ def launch_environment(
     return dict(shared(alone, max(1, configuration.world_size // request.num_nodes)))
 
 
-def _efficiency(configuration: Configuration, facts: WorkloadFacts) -> JsonValue:
+def _efficiency(
+    view: RunView, history: History, configuration: Configuration, facts: WorkloadFacts
+) -> JsonValue:
     efficiency = local_sgd_model(facts).efficiency(configuration.local_sgd_steps)
-    return efficiency.to_json()  # type: ignore[return-value]
+    noise = noise_of(view.noise_scale) if view.noise_scale is not None else None
+    by_batch = efficiency_of(configuration, history.space.global_batch_size, noise)
+    return efficiency.times(by_batch).to_json()  # type: ignore[return-value]
 
 
 def _json(configuration: Configuration) -> Document:

@@ -56,9 +56,7 @@ def _distributing(history: History, configuration: Configuration) -> Iterator[st
 
 def _exchange(history: History) -> Iterator[str]:
     """Where the time of a step on all ranks goes."""
-    trial = history.standing.best(
-        [t for t in history.measured if t.measured.exchange is not None]
-    )
+    trial = history.standing.best([t for t in history.measured if t.measured.exchange is not None])
     if trial is None or trial.measured.exchange is None:
         return
     exchange = trial.measured.exchange

@@ -9,6 +9,7 @@ from autotune.advice.ranks import rank_reasons
 from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.events import Confirmed
 from autotune.outcome import Measured, OutOfMemory
+from autotune.search.batch_size import advice, noise_of
 from autotune.search.history import History
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView, TrialView
@@ -47,16 +48,27 @@ def reasons(
             f"({view.machine.limit_source}); {format_bytes(limit - view.machine.usable_bytes)} of "
             "that stay free as a margin."
         )
-    yield (
-        f"The global batch size stays {configuration.global_batch_size}: every full optimizer step "
-        "trains on the same rows in the same order as the baseline's."
-    )
+    yield from _batch_reasons(view, history, configuration, facts)
     yield from _memory_reasons(history)
     yield from _checkpointing_reasons(history, configuration)
     if view.parity is not None:
         yield view.parity.detail
     yield from rank_reasons(view, history, configuration, facts)
     yield from facts.notes
+
+
+def _batch_reasons(
+    view: RunView, history: History, configuration: Configuration, facts: WorkloadFacts
+) -> Iterator[str]:
+    size, before = configuration.global_batch_size, history.space.global_batch_size
+    if size != before:
+        noise = noise_of(view.noise_scale) if view.noise_scale is not None else None
+        yield from advice(before, size, facts, noise).sentences
+        return
+    yield (
+        f"The global batch size stays {size}: every full optimizer step trains on the same rows in "
+        "the same order as the baseline's."
+    )
 
 
 def _speed_reason(

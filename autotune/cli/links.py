@@ -11,7 +11,7 @@ from probes.link import COLLECTIVES, Link, bus_factor
 
 
 def text(link: Link) -> list[str]:
-    """What was measured between the ranks: sizes, barrier, pairs, and which way the traffic takes."""
+    """What was measured between the ranks, and which way their traffic takes."""
     lines = summary.table([], _facts(link))
     for collective in COLLECTIVES:
         exchanges = link.sizes(collective)
@@ -61,7 +61,9 @@ def _facts(link: Link) -> list[tuple[str, str]]:
         if wires.num_nvlinks is not None:
             parts.append(f"{wires.num_nvlinks} NVLinks")
         if wires.pcie_width is not None:
-            parts.append(f"PCIe {wires.max_pcie_generation or wires.pcie_generation} ×{wires.pcie_width}")
+            parts.append(
+                f"PCIe {wires.max_pcie_generation or wires.pcie_generation} ×{wires.pcie_width}"
+            )
         parts += [f"{way} to device {other}" for other, way in wires.peers]
         if parts:
             rows.append((f"device {wires.device_index}", ", ".join(parts)))
@@ -76,14 +78,15 @@ def _facts(link: Link) -> list[tuple[str, str]]:
         )
     if link.barrier_s is not None:
         rows.append(("barrier", duration(link.barrier_s)))
-    for pair in link.pairs if link.num_ranks == 2 else ():
-        rows.append(
+    if link.num_ranks == 2:
+        rows += [
             (
                 "one way",
                 f"{duration(pair.latency_s)} for a few bytes, "
                 f"{format_quantity(pair.bytes_per_s, 'B/s')} for {format_bytes(pair.num_bytes)}",
             )
-        )
+            for pair in link.pairs
+        ]
     return [(name, output.one_line(value)) for name, value in rows]
 
 

@@ -26,6 +26,10 @@ class Hyperparameters:
     weight_decay: float | None = None
 
 
+NOTHING_KNOWN = Hyperparameters()
+"""No setting is known."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
     """One setting under the new global batch size."""
@@ -96,7 +100,7 @@ def advice_for_batch(
     *,
     optimizer: OptimizerKind,
     noise_scale: NoiseScale | None,
-    present: Hyperparameters = Hyperparameters(),
+    present: Hyperparameters = NOTHING_KNOWN,
 ) -> BatchAdvice:
     """What must change together with the global batch size so that training stays comparable.
 
@@ -174,7 +178,9 @@ def _learning_rate(
     )
 
 
-def _steps(setting: Literal["max_steps", "warmup_steps"], scale: float, old: int | None) -> SettingChange:
+def _steps(
+    setting: Literal["max_steps", "warmup_steps"], scale: float, old: int | None
+) -> SettingChange:
     new = None if old is None else max(1, round(old / scale))
     what = "Steps of the schedule" if setting == "max_steps" else "Warm-up steps"
     return SettingChange(
@@ -226,7 +232,7 @@ class ClippingAdvice:
 
     ratio: float
     """Expected norm of a rank's gradient over that of the mean of all ranks."""
-    interval: tuple[float, float]
+    interval: Interval
     old: float | None
     new: float | None
     """The threshold that makes up for the lower end of the ratio."""
@@ -266,7 +272,9 @@ def advice_for_clipping(
         num_ranks: Ranks that train together.
         max_grad_norm: The present threshold.
     """
-    lower, upper = (0.0, math.inf) if noise_scale is None else (noise_scale.lower, noise_scale.upper)
+    lower, upper = (
+        (0.0, math.inf) if noise_scale is None else (noise_scale.lower, noise_scale.upper)
+    )
     low, high = (clipping_ratio(phi, rows_per_rank, num_ranks) for phi in (lower, upper))
     new = None if max_grad_norm is None else max_grad_norm * low
     return ClippingAdvice(

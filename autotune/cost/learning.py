@@ -35,11 +35,7 @@ class SampleEfficiency:
         """Both effects together. The basis is the weaker of the two."""
         bases = {self.basis, other.basis}
         basis: Basis = (
-            "assumed"
-            if "assumed" in bases
-            else "measured"
-            if "measured" in bases
-            else "not needed"
+            "assumed" if "assumed" in bases else "measured" if "measured" in bases else "not needed"
         )
         return SampleEfficiency(
             value=self.value * other.value,
@@ -95,7 +91,9 @@ def batch_efficiency(
     """
     if global_batch_size == reference:
         return NOT_NEEDED
-    lower, upper = (0.0, math.inf) if noise_scale is None else (noise_scale.lower, noise_scale.upper)
+    lower, upper = (
+        (0.0, math.inf) if noise_scale is None else (noise_scale.lower, noise_scale.upper)
+    )
     ends = [_batch_efficiency(global_batch_size, reference, phi) for phi in (lower, upper)]
     is_known = noise_scale is not None and noise_scale.value is not None
     return SampleEfficiency(

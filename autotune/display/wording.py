@@ -16,6 +16,7 @@ from autotune.events import (
     HoldChanged,
     LocalSGDPredicted,
     MachineProbed,
+    NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
     RecommendationMade,
@@ -95,6 +96,14 @@ def outcome(ended: Outcome) -> str:
             assert_never(ended)
 
 
+def noise_scale(event: NoiseScaleMeasured) -> str:
+    """A noise scale with its interval, in rows."""
+    low, high = event.interval
+    to = f"to {high:.3g}" if high is not None else "upwards"
+    value = "unknown" if event.value is None else f"{event.value:.3g} rows"
+    return f"{value} (95 %: {low:.3g} {to}), {event.note}"
+
+
 def lines(event: Event, view: RunView) -> list[str]:
     """An event in words, one line each; `view` is the run with the event applied."""
     match event:
@@ -149,6 +158,8 @@ def lines(event: Event, view: RunView) -> list[str]:
             ]
         case LocalSGDPredicted():
             return [f"· {one_line(event.sentence)}"]
+        case NoiseScaleMeasured():
+            return [f"✓ gradient noise scale {noise_scale(event)}"]
         case BestChanged():
             is_other = event.speedup is not None and event.speedup != 1.0
             change = f", {format_change(event.speedup or 1.0)}" if is_other else ""

@@ -108,9 +108,7 @@ def _most_promising(history: History) -> _Promising | None:
 
 
 def _one_process(history: History) -> Rate | None:
-    alone = history.standing.best(
-        [t for t in history.measured if t.configuration.world_size == 1]
-    )
+    alone = history.standing.best([t for t in history.measured if t.configuration.world_size == 1])
     if alone is None or history.space.baseline.world_size == 1:
         return None
     return Rate(

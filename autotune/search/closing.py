@@ -32,9 +32,8 @@ def with_trial(history: History, trial: FinishedTrial) -> History:
     longer = replace(history, trials=(*history.trials, trial))
     regions = list(history.regions)
     configuration = trial.configuration
-    if configuration.local_sgd_steps > 1 or (
-        configuration.world_size not in history.space.world_sizes
-    ):
+    if configuration not in history.space.candidates:
+        # Local SGD and other global batch sizes are no part of the search for a micro-batch.
         return longer
     for region in close(longer.arm(configuration.world_size), trial):
         closed = {c for r in regions for c in r.configurations}

@@ -36,6 +36,8 @@ class History:
     regions: tuple[ClosedRegion, ...] = ()
     efficiencies: Mapping[int, float] = field(default_factory=dict)
     """Sample efficiency by local SGD steps; 1 where it is not named."""
+    batch_efficiencies: Mapping[int, float] = field(default_factory=dict)
+    """Sample efficiency by global batch size; 1 where it is not named."""
     required_local_sgd_steps: int | None = None
     """What the user insists on; None leaves it open."""
 
@@ -57,21 +59,28 @@ class History:
 
     def efficiency(self, configuration: Configuration) -> float:
         """How much a sample of a configuration teaches, against one of plain data parallel."""
-        return self.efficiencies.get(configuration.local_sgd_steps, 1.0)
+        by_rounds = self.efficiencies.get(configuration.local_sgd_steps, 1.0)
+        return by_rounds * self.batch_efficiencies.get(configuration.global_batch_size, 1.0)
 
     def arm(self, world_size: int) -> History:
         """The search with one number of ranks and without local SGD, as a history of its own.
 
         Memory and speed over the micro-batch size are alike within it alone.
         """
-        trials = tuple(t for t in self.trials if _is_of(t.configuration, world_size))
+        size = self.space.global_batch_size
+        trials = tuple(t for t in self.trials if _is_of(t.configuration, world_size, size))
         if len(trials) == len(self.trials) and self.space.world_sizes == (world_size,):
             return self
         leader = self.standing.best()
         like = leader.configuration if leader is not None else self.space.baseline
         kept = (
-            replace(r, configurations=tuple(c for c in r.configurations if _is_of(c, world_size)))
-            for r in self.regions
+            replace(
+                region,
+                configurations=tuple(
+                    c for c in region.configurations if _is_of(c, world_size, size)
+                ),
+            )
+            for region in self.regions
         )
         return replace(
             self,
@@ -169,8 +178,12 @@ class History:
         return self.space.forms.index(configuration.checkpointing)
 
 
-def _is_of(configuration: Configuration, world_size: int) -> bool:
-    return configuration.world_size == world_size and configuration.local_sgd_steps == 1
+def _is_of(configuration: Configuration, world_size: int, global_batch_size: int) -> bool:
+    return (
+        configuration.world_size == world_size
+        and configuration.local_sgd_steps == 1
+        and configuration.global_batch_size == global_batch_size
+    )
 
 
 def finished_trials(view: RunView, *, forget_stopped: bool = False) -> tuple[FinishedTrial, ...]:

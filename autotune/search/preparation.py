@@ -233,6 +233,9 @@ def _memory_limit(request: Request, machine: Machine) -> tuple[int, str]:
     free_bytes = device.usable_bytes
     place = "free on this machine" if device.kind == "cpu" else f"free on {device.name}"
     num_ranks = num_local_ranks(request)
+    least_bytes = request.least_device_bytes
+    if least_bytes is not None and least_bytes < free_bytes:
+        free_bytes, place = least_bytes, "there on the smallest of the nodes"
     if device.kind == "cpu" and num_ranks > 1:
         free_bytes //= num_ranks
         place = f"a share of what is free on this machine for each of {num_ranks} ranks"
@@ -284,6 +287,9 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
         return _rebased(own, request.goal.global_batch_size or own.global_batch_size)
     micro = request.baseline_micro_batch_size
     wanted = request.goal.global_batch_size or micro or DEFAULT_GLOBAL_BATCH_SIZE
+    if request.goal.global_batch_size_range is not None:
+        low, high = request.goal.global_batch_size_range
+        wanted = min(max(wanted, low), high)
     rows = facts.num_rows
     if rows is not None and wanted > rows:
         session.warn(

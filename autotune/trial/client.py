@@ -49,6 +49,9 @@ class Worker:
         log: File for what it prints outside of trials.
     """
 
+    grace_s = 0.0
+    """What is waited beyond a command's time limit for whoever keeps to it himself."""
+
     def __init__(self, options: WorkerOptions, environment: Mapping[str, str], log: Path) -> None:
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +181,7 @@ class Worker:
             self._socket.setblocking(False)
         except OSError:
             return self._death()
-        return self._await(time_limit_s, on_progress, should_stop)
+        return self._await(time_limit_s + self.grace_s, on_progress, should_stop)
 
     def _await(
         self,

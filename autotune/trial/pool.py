@@ -13,6 +13,7 @@ from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.environment import shared
 from autotune.trial.protocol import (
     Command,
+    MeasureGradients,
     MeasureMemory,
     MeasureSpeed,
     OpenSpeed,
@@ -204,6 +205,6 @@ class WorkerPool:
 
 def ranks_of(command: Command) -> int:
     """How many ranks a command is for; what is not a measurement is asked of one."""
-    if isinstance(command, MeasureMemory | MeasureSpeed | OpenSpeed):
+    if isinstance(command, MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed):
         return command.configuration.world_size
     return 1

@@ -16,6 +16,7 @@ from autotune.configuration import Configuration
 from autotune.outcome import (
     Exchange,
     Failed,
+    GradientNorms,
     MemoryUse,
     OutOfMemory,
     Phases,
@@ -105,8 +106,24 @@ class TryCheckpointing:
     kind: Literal["try_checkpointing"] = "try_checkpointing"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureGradients:
+    """Optimizer steps whose micro-gradients are read, for the noise scale."""
+
+    configuration: Configuration
+    num_windows: int
+    repair_loss: bool = False
+    kind: Literal["measure_gradients"] = "measure_gradients"
+
+
 Command: TypeAlias = (
-    MeasureMemory | MeasureSpeed | OpenSpeed | ContinueSpeed | CheckParity | TryCheckpointing
+    MeasureMemory
+    | MeasureSpeed
+    | MeasureGradients
+    | OpenSpeed
+    | ContinueSpeed
+    | CheckParity
+    | TryCheckpointing
 )
 
 
@@ -158,6 +175,15 @@ class SpeedMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsMeasured:
+    """Answer to `MeasureGradients`, the same from every rank."""
+
+    gradients: GradientNorms | None
+    """None where a step makes a single micro-gradient."""
+    kind: Literal["gradients_measured"] = "gradients_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParityFound:
     """Answer to `CheckParity`: relative differences, as the library stands and repaired."""
 
@@ -196,6 +222,7 @@ Reply: TypeAlias = (
     | CannotLoad
     | MemoryMeasured
     | SpeedMeasured
+    | GradientsMeasured
     | ParityFound
     | CheckpointingTried
     | OutOfMemory

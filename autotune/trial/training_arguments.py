@@ -64,8 +64,9 @@ def training_arguments(
     if configuration.local_sgd_steps > 1 and "average_tokens_across_devices" in known:
         # It would make the ranks meet in every step.
         values["average_tokens_across_devices"] = False
-    if values.get("bf16") and current_device().type == "cpu":
-        # Without it, bf16 is refused where there is no accelerator.
+    is_together = configuration.world_size > 1
+    if current_device().type == "cpu" and (values.get("bf16") or is_together):
+        # Without it, bf16 is refused where there is no accelerator, and ranks train each alone.
         values["use_cpu"] = True
     # Trials never evaluate, whatever the two names of that switch are called here.
     for name in ("eval_strategy", "evaluation_strategy"):

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from autotune.errors import AutotuneError
 from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
@@ -40,6 +41,8 @@ from autotune.trial.protocol import (
     Command,
     ContinueSpeed,
     Envelope,
+    GradientsMeasured,
+    MeasureGradients,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
@@ -96,8 +99,6 @@ class Worker:
 
     def load(self) -> None:
         """Imports, loads the workload and says so, or says why it cannot."""
-        from autotune.errors import AutotuneError
-
         start_s = time.perf_counter()
         import torch
 
@@ -240,6 +241,7 @@ class Worker:
         from autotune.trial.checks import check_parity, try_checkpointing
         from autotune.trial.device import high_water_bytes
         from autotune.trial.exchange import measure_exchange
+        from autotune.trial.gradients import measure_gradients
         from autotune.trial.meter import SpeedSession, measure_memory
 
         driver = self.options.driver
@@ -287,9 +289,7 @@ class Worker:
                     phases = session.phases() if command.with_phases else None
                     exchange, exchange_s = None, 0.0
                     if command.with_exchange and company.num_ranks > 1:
-                        exchange, exchange_s = measure_exchange(
-                            stepper, company, self.channel.send
-                        )
+                        exchange, exchange_s = measure_exchange(stepper, company, self.channel.send)
                     return SpeedMeasured(
                         speed=speed,
                         phases=phases,
@@ -297,6 +297,13 @@ class Worker:
                         high_water_bytes=high_water_bytes(),
                         exchange=exchange,
                     )
+                case MeasureGradients():
+                    gradients = measure_gradients(
+                        self._stepper(workload, command, output_dir),
+                        command.num_windows,
+                        report=self.channel.send,
+                    )
+                    return GradientsMeasured(gradients=gradients)
                 case OpenSpeed():
                     import torch
 
@@ -335,18 +342,26 @@ class Worker:
     def _stepper(
         self,
         workload: LoadedWorkload,
-        command: MeasureMemory | MeasureSpeed | OpenSpeed,
+        command: MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed,
         output_dir: str,
     ) -> Stepper:
         from autotune.trial.stepper import make_stepper
 
-        return make_stepper(
+        stepper = make_stepper(
             workload,
             command.configuration,
             driver=self.options.driver,
             output_dir=output_dir,
             repair_loss=command.repair_loss,
         )
+        num_ranks = self._place.world_size if self._place is not None else 1
+        if stepper.accelerator.num_processes != num_ranks:
+            raise AutotuneError(
+                f"Accelerate trains on {stepper.accelerator.num_processes} process(es) where "
+                f"{num_ranks} were started.",
+                "See that nothing in the job switches its distributed training off.",
+            )
+        return stepper
 
     def _untouched(self) -> LoadedWorkload:
         """The workload for one command. Without a fork, it gets a model of its own.

@@ -1,4 +1,4 @@
-"""A link with latency between two network namespaces: two TUN devices and this process between them.
+"""A link with latency between two network namespaces: two TUN devices, this process between them.
 
 `python -m tests.testing.relay NAMESPACE0 NAMESPACE1 BITS_PER_S ONE_WAY_S MTU` prints `up` once the
 devices are there, and carries packets until it is ended. Each direction has its own wire: a packet

@@ -45,9 +45,7 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
                     )
                     findings = compare(meeting.gather(), ranks.num_local)
                 link = measure(ranks, machine, on_step=_tell_step)
-                machine = replace(
-                    machine, links=(link,), findings=(*machine.findings, *findings)
-                )
+                machine = replace(machine, links=(link,), findings=(*machine.findings, *findings))
             code = _show(machine, as_json=chosen.json)
             if meeting is not None:
                 meeting.dismiss(code)
@@ -64,7 +62,7 @@ def in_our_words(error: ProbeError) -> AutotuneError:
 
 def _uneven(reader: Reader, processes: int, num_nodes: int) -> UsageError:
     return UsageError(
-        f"{reader.flag('processes')} {processes}: they do not spread evenly over {num_nodes} nodes.",
+        f"{reader.flag('processes')} {processes} do not spread evenly over {num_nodes} nodes.",
         f"Take a multiple of {num_nodes}, or 1.",
     )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -15,14 +15,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from autotune.outcome import Stopped, TimedOut
+from autotune.outcome import Failed, OutOfMemory, Stopped
 from autotune.trial.client import POLL_S, Worker, WorkerDiedError
-from autotune.trial.protocol import Command, Progress, Ready, Reply
+from autotune.trial.failure import outcome_of_exit
+from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
-from probes.launch import Ranks, rank_command
-
-GRACE_S = 30.0
-"""What the ranks get beyond a command's time limit to end it themselves and say so."""
+from probes.launch import RANK_KILLED, Ranks, rank_command
 
 
 class RankGroup(Worker):
@@ -33,7 +31,12 @@ class RankGroup(Worker):
         environment: The whole environment of every rank.
         log: File for what the ranks of this machine print outside of trials.
         ranks: How many, and where.
+
+    A rank that reaches a command's time limit is ended by its own supervisor, and the group lives
+    on.
     """
+
+    grace_s = 30.0
 
     def __init__(
         self, options: WorkerOptions, environment: Mapping[str, str], log: Path, ranks: Ranks
@@ -108,31 +111,11 @@ class RankGroup(Worker):
             time_limit_s=max(1.0, deadline_s - time.monotonic()), should_stop=should_stop
         )
 
-    def ask(
-        self,
-        command: Command,
-        *,
-        log: Path | None,
-        time_limit_s: float,
-        on_progress: Callable[[Progress], None] | None = None,
-        should_stop: Callable[[], str | None] = lambda: None,
-        meeting: str | None = None,
-    ) -> Reply | TimedOut | Stopped:
-        """Gives a command to all ranks and waits for the outcome that they agree on.
-
-        A rank that reaches the time limit is ended by its own supervisor, and the group lives on.
-        """
-        reply = super().ask(
-            command,
-            log=log,
-            time_limit_s=time_limit_s + GRACE_S,
-            on_progress=on_progress,
-            should_stop=should_stop,
-            meeting=meeting,
-        )
-        if isinstance(reply, TimedOut):
-            return dataclasses.replace(reply, limit_s=time_limit_s)
-        return reply
+    def _death(self) -> OutOfMemory | Failed:
+        ended = super()._death()
+        if self._process.returncode == RANK_KILLED:
+            return outcome_of_exit(-signal.SIGKILL)
+        return ended
 
     def close(self) -> None:
         """Ends every rank and reaps the launcher."""

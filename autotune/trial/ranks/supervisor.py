@@ -15,19 +15,20 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.outcome import Failed, Stopped, TimedOut
+from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.protocol import (
     CannotLoad,
     Command,
     Envelope,
+    GradientsMeasured,
     GroupReply,
     MemoryMeasured,
     Progress,
@@ -120,7 +121,7 @@ class Supervisor:
 
     def tell(self, meeting: str, reply: RankReply) -> None:
         """Lets every rank know what came out here; calls the others off where it is no reading."""
-        is_reading = isinstance(reply, Ready | MemoryMeasured | SpeedMeasured)
+        is_reading = isinstance(reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured)
         if not is_reading:
             self._store.set(f"{meeting}/off", "off")
         text = envelope_adapter().dump_json(Envelope(body=reply)).decode()

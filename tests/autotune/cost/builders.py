@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from autotune.cost.noise import NoiseScale
 from autotune.outcome import Exchange, GradientNorms, GradientWindow
@@ -67,7 +68,9 @@ def gradients(
     return from_gradients(micro, rows)
 
 
-def from_gradients(micro: np.ndarray, rows: int, steps: Sequence[int] | None = None) -> GradientNorms:
+def from_gradients(
+    micro: NDArray[np.float64], rows: int, steps: Sequence[int] | None = None
+) -> GradientNorms:
     """The norms of gradients with the axes window, micro-batch, dimension."""
     squared = (micro**2).sum(axis=2)
     whole = (micro.mean(axis=1) ** 2).sum(axis=1)

@@ -73,7 +73,9 @@ def test_sgd_in_proportion_and_without_betas() -> None:
 
 
 @given(
-    scale=st.floats(1.0, 100.0), share=st.floats(0.0, 1.0), optimizer=st.sampled_from(["sgd", "adam"])
+    scale=st.floats(1.0, 100.0),
+    share=st.floats(0.0, 1.0),
+    optimizer=st.sampled_from(["sgd", "adam"]),
 )
 def test_back_and_forth_leaves_the_learning_rate(
     scale: float, share: float, optimizer: str

@@ -15,6 +15,7 @@ from autotune.cost.learning import (
     local_efficiency,
     optimizer_kind,
 )
+from autotune.cost.noise import NoiseScale
 from tests.autotune.cost.builders import UNKNOWN, noise
 
 MEASURED = LocalSGDModel(
@@ -47,7 +48,7 @@ def test_the_reference_needs_no_noise_scale() -> None:
 
 
 @pytest.mark.parametrize("unknown", [None, UNKNOWN])
-def test_without_a_noise_scale_more_rows_teach_no_more(unknown: None) -> None:
+def test_without_a_noise_scale_more_rows_teach_no_more(unknown: NoiseScale | None) -> None:
     found = batch_efficiency(64, 16, unknown)
     assert (found.value, found.interval, found.basis) == (0.25, (0.25, 1.0), "assumed")
 

@@ -208,9 +208,7 @@ def test_what_the_rule_of_thumb_calls_precise_is_within_a_fifth_of_the_truth() -
 @pytest.mark.parametrize(
     ("accumulation", "world_size", "expected"), [(1, 1, False), (2, 1, True), (1, 2, True)]
 )
-def test_a_pair_takes_two_micro_batches(
-    accumulation: int, world_size: int, expected: bool
-) -> None:
+def test_a_pair_takes_two_micro_batches(accumulation: int, world_size: int, expected: bool) -> None:
     configuration = Configuration(
         micro_batch_size=8, accumulation_steps=accumulation, world_size=world_size
     )

@@ -117,8 +117,7 @@ def by_hand(stepper: Stepper, window: list[Batch]) -> ByHand:
     divisors: list[torch.Tensor | float] = [math.nan] * len(parameters)
     if all("exp_avg_sq" in state[p] for p in parameters):
         divisors = [
-            (state[p]["exp_avg_sq"].double() / (1 - 0.999 ** float(state[p]["step"]))).sqrt()
-            + 1e-8
+            (state[p]["exp_avg_sq"].double() / (1 - 0.999 ** float(state[p]["step"]))).sqrt() + 1e-8
             for p in parameters
         ]
     ones = [1.0] * len(parameters)
@@ -259,8 +258,7 @@ def odd_workload(
 ) -> LoadedWorkload:
     generator = torch.Generator().manual_seed(1)
     rows = [
-        {"x": torch.randn(6, generator=generator), "labels": torch.tensor(i % 6)}
-        for i in range(32)
+        {"x": torch.randn(6, generator=generator), "labels": torch.tensor(i % 6)} for i in range(32)
     ]
     return workloads.around(
         OddForBoth(wrong_call=wrong_call, has_unused=has_unused),
