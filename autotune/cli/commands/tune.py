@@ -189,11 +189,23 @@ def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> 
     steps = []
     exported = {str(file.get("name")) for file in view.exported.files} if view.exported else set()
     if view.exported is not None and "trainer.py" in exported:
-        steps.append(summary.command("python", str(Path(view.exported.directory) / "trainer.py")))
+        steps += _training(directory, view, str(Path(view.exported.directory) / "trainer.py"))
     return [
         *steps,
         summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
     ]
+
+
+def _training(directory: RunDirectory, view: RunView, script: str) -> list[str]:
+    """The commands that train: one, or one a node."""
+    answer = (view.recommendation or {}).get("recommendation")
+    configuration = answer.get("configuration") if isinstance(answer, dict) else None
+    if not isinstance(configuration, dict) or configuration.get("world_size", 1) == 1:
+        return [summary.command("python", script)]
+    from autotune import delivery
+    from autotune.export import launch
+
+    return list(launch.commands(delivery.bundle_of(directory), script))
 
 
 def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:
