@@ -247,8 +247,8 @@ def _loop(code: JobCode, bundle: Bundle) -> str:
 _LOCAL_SGD = """\
 Every rank trains by itself. Their parameters are averaged after every LOCAL_SGD_STEPS
 optimizer steps, and at the end of the block: evaluate and save only after it.
-autotune.FusedLocalSGD takes the same arguments and averages faster: what is trained
-alone, in a few large messages instead of one for each tensor."""
+autotune.FusedLocalSGD takes the same arguments and averages faster: only what is
+trained, in a few large messages instead of one for each tensor."""
 
 
 def _single(bundle: Bundle) -> list[str]:

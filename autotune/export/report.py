@@ -178,9 +178,12 @@ def _readings(chosen: Readings, baseline: Readings | None) -> list[tuple[str, st
 def _efficiency(bundle: Bundle, answer: Answer) -> Efficiency | None:
     """Sample efficiency of the chosen configuration; None where nobody said."""
     chosen = _chosen(bundle, answer)
-    if chosen.sample_efficiency is None and chosen.configuration.local_sgd_steps == 1:
-        return report_ranks.SAME
-    return chosen.sample_efficiency
+    configuration = chosen.configuration
+    is_same = (
+        configuration.local_sgd_steps == 1
+        and configuration.global_batch_size == answer.baseline.configuration.global_batch_size
+    )
+    return report_ranks.SAME if is_same else chosen.sample_efficiency
 
 
 def _reasons(bundle: Bundle, answer: Answer) -> str:

@@ -98,7 +98,7 @@ def _rows(bundle: Bundle, answer: Answer, efficiency: Efficiency | None) -> Iter
             for trial in bundle.trials
             if trial.measured is not None
             and is_kind(trial.configuration)
-            and trial.configuration.global_batch_size == bundle.configuration.global_batch_size
+            and trial.configuration.global_batch_size == bundle.baseline.global_batch_size
         ]
         if found and not any(is_kind(configuration) for configuration in shown):
             rate, configuration = max(found, key=lambda pair: pair[0])
@@ -234,6 +234,6 @@ def _local_sgd(bundle: Bundle) -> list[str]:
         "",
         "`accelerator.py` averages by Accelerate's own `LocalSGD`: one message for each tensor, "
         "frozen ones too, and at the end of its block also after an exception. The trials averaged "
-        "what is trained alone, in a few large messages, as `autotune.FusedLocalSGD` does, which "
+        "only what is trained, in a few large messages, as `autotune.FusedLocalSGD` does, which "
         "takes the same arguments.",
     ]

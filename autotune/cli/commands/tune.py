@@ -189,21 +189,23 @@ def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> 
     steps = []
     exported = {str(file.get("name")) for file in view.exported.files} if view.exported else set()
     if view.exported is not None and "trainer.py" in exported:
-        steps.append(_training_command(view, Path(view.exported.directory) / "trainer.py"))
+        steps += _training(directory, view, str(Path(view.exported.directory) / "trainer.py"))
     return [
         *steps,
         summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
     ]
 
 
-def _training_command(view: RunView, script: Path) -> str:
-    """How the recommended configuration is trained on this machine."""
+def _training(directory: RunDirectory, view: RunView, script: str) -> list[str]:
+    """The commands that train: one, or one a node."""
     answer = (view.recommendation or {}).get("recommendation")
-    chosen = answer.get("configuration") if isinstance(answer, dict) else None
-    num_ranks = chosen.get("world_size") if isinstance(chosen, dict) else 1
-    if num_ranks == 1:
-        return summary.command("python", str(script))
-    return summary.command("torchrun", "--nproc-per-node", str(num_ranks), str(script))
+    configuration = answer.get("configuration") if isinstance(answer, dict) else None
+    if not isinstance(configuration, dict) or configuration.get("world_size", 1) == 1:
+        return [summary.command("python", script)]
+    from autotune import delivery
+    from autotune.export import launch
+
+    return list(launch.commands(delivery.bundle_of(directory), script))
 
 
 def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:

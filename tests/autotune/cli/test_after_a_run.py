@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autotune import delivery, planning
 from autotune.cli.app import main
+from autotune.cli.commands.tune import next_steps
 from autotune.configuration import Configuration
 from autotune.errors import ExportError, UsageError
 from autotune.events import Document
 from autotune.export import rerun, write
 from autotune.export.rerun import ScriptTiming
 from autotune.export.write import ExportedFile
+from autotune.journal import read
 from autotune.outcome import Outcome, OutOfMemory
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.trials import TrialResult
 from autotune.view import TrialView, fold
 from probes.machine import machine_adapter
+from tests.autotune.test_delivery import finished
 from tests.testing import runs
 
 Captured = pytest.CaptureFixture[str]
@@ -282,3 +286,12 @@ def test_a_plan_lists_what_would_be_tried_and_what_not(
     assert main([*words, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["candidates"]) == 3
     assert not (tmp_path / "autotune-runs").exists()
+
+
+def test_the_next_step_after_a_run_on_ranks_starts_all_of_them(tmp_path: Path) -> None:
+    run = finished(tmp_path / "autotune-runs", replace(runs.demo_request(), processes=4))
+    chosen = SimpleNamespace(run_dir="autotune-runs")
+    first, second = next_steps(run, fold(read(run.journal)), chosen)  # type: ignore[arg-type]
+    script = tmp_path / "autotune-runs" / "out" / "trainer.py"
+    assert first == f"OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 {script}"
+    assert second == "autotune verify job"
