@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import sys
 import time
@@ -365,7 +366,7 @@ def _traffic(before: dict[str, int], sent_bytes: float) -> Traffic:
     name = interfaces.carrier(before, after, sent_bytes)
     return Traffic(
         node_rank=int(os.environ["GROUP_RANK"]),
-        host=os.uname().nodename,
+        host=socket.gethostname(),
         interface=next((one for one in there if one.name == name), None),
         there=there,
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks import harness
 
-NAMES = ("overhead", "promise", "regret", "rivals")
+NAMES = ("overhead", "promise", "regret", "rivals", "links")
 
 
 def main() -> int:
