@@ -74,7 +74,8 @@ class Call:
         self._stop_watching()
         # Without its store the meeting is over, and every agent ends its share by itself.
         with contextlib.suppress(RuntimeError):
-            self._line.put_order(replace(self._order, is_over=True))
+            self._order = replace(self._order, is_over=True)
+            self._line.put_order(self._order)
             self._await(lambda: not self._unfinished(), END_LIMIT_S)
 
     def wait_until_running(self) -> None:
@@ -108,16 +109,15 @@ class Call:
         Args:
             code: What the share of node 0 ended with.
         """
-        if self._trouble is None and code == RANK_FAILED:
-            time.sleep(2 * TICK_S)
-            self._stop_watching()
-            if self._trouble is None:
-                with contextlib.suppress(RuntimeError):
-                    self._await(lambda: not self._unfinished(), SAY_LIMIT_S)
-            killed = self._trouble is not None and self._trouble.code == RANK_KILLED
-            return self._trouble if killed else None
+        was_first = self._trouble is not None
         self._stop_watching()
-        return self._trouble if code else None
+        if not was_first and code == RANK_FAILED:
+            with contextlib.suppress(RuntimeError):
+                self._await(lambda: not self._unfinished(), SAY_LIMIT_S)
+        trouble = self._trouble
+        if trouble is None or not code:
+            return None
+        return trouble if was_first or trouble.code == RANK_KILLED else None
 
     def _stop_watching(self) -> None:
         self._is_done.set()
@@ -145,8 +145,7 @@ class Call:
     def _look(self) -> None:
         """Says that this order lives, and hears what the other nodes say."""
         self._order = replace(self._order, beat=self._order.beat + 1)
-        if not self._is_done.is_set():
-            self._line.put_order(self._order)
+        self._line.put_order(self._order)
         now_s = time.monotonic()
         joined = [rank for rank in self._others if self._line.has_joined(rank)]
         for rank, state in zip(joined, self._line.states(joined) if joined else [], strict=True):

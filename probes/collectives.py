@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import sys
 import time
@@ -37,7 +38,8 @@ from probes.timing import OUTLIER_RATIO, half_iqr
 from probes.wording import first_line, size
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+    from torch import device as TorchDevice  # noqa: N812 - a class in all but its name
 
 SMALLEST_BYTES = 1024
 STEP_RATIO = 4
@@ -146,7 +148,7 @@ class _Group:
 
     torch: ModuleType
     dist: ModuleType
-    device: torch.device
+    device: TorchDevice
     out: str
     rank: int = field(init=False)
     num_ranks: int = field(init=False)
@@ -165,9 +167,10 @@ class _Group:
         if self.device.type != "cpu":
             self.torch.accelerator.synchronize()
 
-    def buffer(self, num_bytes: int) -> torch.Tensor:
+    def buffer(self, num_bytes: int) -> Tensor:
         # Sums of zeros stay zeros, however often they are summed.
-        return self.torch.zeros(max(1, num_bytes // 4), device=self.device)
+        made: Tensor = self.torch.zeros(max(1, num_bytes // 4), device=self.device)
+        return made
 
     def barrier(self) -> None:
         if self.device.type == "cpu":
@@ -332,7 +335,7 @@ def _time_pairs(group: _Group, payload_bytes: int, share_s: float, bytes_per_s: 
         )
 
 
-def _one_way_s(group: _Group, other: int, message: torch.Tensor, *, is_first: bool) -> float:
+def _one_way_s(group: _Group, other: int, message: Tensor, *, is_first: bool) -> float:
     """Half of the median round trip of a message between this rank and another one."""
     dist = group.dist
 
@@ -363,7 +366,7 @@ def _traffic(before: dict[str, int], sent_bytes: float) -> Traffic:
     name = interfaces.carrier(before, after, sent_bytes)
     return Traffic(
         node_rank=int(os.environ["GROUP_RANK"]),
-        host=os.uname().nodename,
+        host=socket.gethostname(),
         interface=next((one for one in there if one.name == name), None),
         there=there,
     )
@@ -404,11 +407,11 @@ def main(arguments: Sequence[str]) -> int:
     import torch.distributed as dist
 
     device = torch.device("cpu")
-    if torch.accelerator.is_available():
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and torch.accelerator.is_available():
         index = int(os.environ["LOCAL_RANK"])
         torch.accelerator.set_device_index(index)
-        kind = torch.accelerator.current_accelerator().type
-        device = torch.device(kind, index)
+        device = torch.device(accelerator.type, index)
     backend = default_backend(dist, device.type)
     rank_of_job = int(os.environ["RANK"])
     try:

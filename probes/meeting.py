@@ -11,8 +11,7 @@ import socket
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import TypeAdapter
 
@@ -26,8 +25,6 @@ TICK_S = 0.25
 """Time between two looks at what the others say."""
 CALL_LIMIT_S = 30.0
 """How long one call of the store may take."""
-
-_ValueT = TypeVar("_ValueT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +71,9 @@ class Lead:
     cause: str = ""
 
 
-@cache
-def _codec(kind: type[_ValueT]) -> TypeAdapter[_ValueT]:
-    return TypeAdapter(kind)
+_ORDER: TypeAdapter[Order] = TypeAdapter(Order)
+_STATE: TypeAdapter[NodeState] = TypeAdapter(NodeState)
+_LEAD: TypeAdapter[Lead] = TypeAdapter(Lead)
 
 
 class Line:
@@ -94,15 +91,15 @@ class Line:
 
     def put_lead(self, lead: Lead) -> None:
         """Says that node 0 lives."""
-        self._put("lead", lead)
+        self._store.set("lead", _LEAD.dump_json(lead).decode())
 
     def put_order(self, order: Order) -> None:
         """Says what is to be run."""
-        self._put("order", order)
+        self._store.set("order", _ORDER.dump_json(order).decode())
 
     def put_state(self, rank: int, state: NodeState) -> None:
         """Says how a node stands."""
-        self._put(f"node/{rank}", state)
+        self._store.set(f"node/{rank}", _STATE.dump_json(state).decode())
 
     def next_number(self) -> int:
         """A number for an order that none had before."""
@@ -111,14 +108,12 @@ class Line:
     def read(self) -> tuple[Lead, Order | None]:
         """What node 0 says, and its latest order."""
         lead, order = self._store.multi_get(["lead", "order"])
-        return _codec(Lead).validate_json(lead), (
-            _codec(Order).validate_json(order) if order else None
-        )
+        return _LEAD.validate_json(lead), _ORDER.validate_json(order) if order else None
 
     def states(self, ranks: list[int]) -> list[NodeState]:
         """How some nodes that have joined stand."""
         found = self._store.multi_get([f"node/{rank}" for rank in ranks])
-        return [_codec(NodeState).validate_json(text) for text in found]
+        return [_STATE.validate_json(text) for text in found]
 
     def open(self) -> None:
         """Makes the places that everybody reads."""
@@ -140,9 +135,6 @@ class Line:
     def facts(self, rank: int) -> bytes:
         """What a node that has joined told of itself."""
         return bytes(self._store.get(f"facts/{rank}"))
-
-    def _put(self, key: str, value: Lead | Order | NodeState) -> None:
-        self._store.set(key, _codec(type(value)).dump_json(value).decode())
 
 
 def split(address: str) -> tuple[str, int, str]:
@@ -210,7 +202,7 @@ def join_line(address: str, *, time_limit_s: float) -> Line:
 
 
 def _line(store: TCPStore, name: str) -> Line:
-    from torch.distributed import PrefixStore
+    from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
     return Line(PrefixStore(f"autotune-meeting/{name}", store))
 

@@ -9,11 +9,13 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from probes.collectives import sizes
+from probes import links
+from probes.collectives import Said, sizes
 from probes.errors import ProbeError
 from probes.launch import Ranks
+from probes.link import Exchange
 from probes.links import check, measure
-from probes.machine import Device
+from probes.machine import Device, Reading
 from tests.testing import groups, runs
 
 KIB = 1024
@@ -70,6 +72,21 @@ def test_a_killed_rank_is_a_finding() -> None:
     assert finding.cause.startswith("The measurement broke off at ")
     assert finding.cause.endswith(": Rank 1 was ended by SIGKILL.")
     assert groups.are_gone([*meddler.ranks.values()])
+
+
+def test_large_messages_without_time_and_unsteady_ones_are_said() -> None:
+    steady = Reading(name="all-reduce", unit="s", value=0.1, samples=(0.1,) * 3, half_iqr=0.009)
+    shaky = replace(steady, half_iqr=0.02)
+    exchanges = [
+        Exchange(collective="all-reduce", num_bytes=KIB, time=shaky),
+        Exchange(collective="all-reduce", num_bytes=64 * KIB, time=steady),
+    ]
+    assert links._unsteady(exchanges) == []
+    (finding,) = links._unsteady(exchanges[:1])
+    assert finding.cause.startswith("The times of all-reduce of 1 KiB vary by ± 20 %")
+    (finding,) = links._left_out([Said(left_out=("broadcast", 4 * KIB**2)), Said(step="x")])
+    assert finding.cause == "There was no time for broadcast of 4 MiB."
+    assert not finding.is_problem
 
 
 def test_more_processes_than_devices_are_refused() -> None:
