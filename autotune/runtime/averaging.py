@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -132,7 +133,7 @@ class ParameterAverage:
         )
 
     def _tensors(self) -> Iterator[tuple[Tensor, bool]]:
-        """What is averaged, each with whether it is a parameter, in the same order on every rank."""
+        """What is averaged and whether it is a parameter, in the same order on every rank."""
         self._note_trainable()
         ignored = self._ddp.parameters_to_ignore
         for name, parameter in self._ddp.module.named_parameters():
@@ -159,7 +160,7 @@ class ParameterAverage:
     def _exchange(self, *, measure_drift: bool) -> float:
         drift = torch.zeros((), device=self._ddp.device)
         for kind in self._plan():
-            largest = max(_numel(bucket) for bucket in kind.buckets)
+            largest = max((_numel(bucket) for bucket in kind.buckets), default=0)
             staging = torch.empty(largest, dtype=kind.dtype, device=kind.device)
             for bucket in kind.buckets:
                 message = staging[: _numel(bucket)]
@@ -211,13 +212,17 @@ class ParameterAverage:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            reason = str(error).strip().splitlines()[0]
             raise AutotuneError(
-                f"The parameters could not be averaged, since a rank is gone or did not come in "
-                f"time: {reason}",
+                "The parameters could not be averaged, since a rank is gone or did not come in "
+                f"time: {_reason(error)}.",
                 "Look at the output of the other ranks for what came first; all must make the same "
                 "number of steps.",
             ) from error
+
+
+def _reason(error: RuntimeError) -> str:
+    """The first sentence of a message, without the place in the library that it begins with."""
+    return re.sub(r"^\s*\[[^\]]*\]\s*", "", str(error)).partition(". ")[0].strip().rstrip(".")
 
 
 def _numel(bucket: Sequence[_Piece]) -> int:

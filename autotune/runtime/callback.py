@@ -26,9 +26,10 @@ class LocalSGDCallback(LocalSteps):
     exception nothing is averaged. On one rank it says once that it does nothing.
 
     Optimizer state is not averaged, and a checkpoint holds that of the first rank, as the Trainer
-    saves it. Gradients are clipped by each rank alone, whose norm is larger than that of their
-    mean, so that the same `max_grad_norm` clips more. A callback of yours that evaluates or saves
-    by itself calls `average` first, on every rank.
+    saves it; `detach` before going on in plain data parallel. Gradients are clipped by each rank
+    alone, whose norm is larger than that of their mean, so that the same `max_grad_norm` clips
+    more. A callback of yours that evaluates or saves by itself calls `average` first, on every
+    rank.
 
     Args:
         local_sgd_steps: Optimizer steps between two averagings, 2 or more; 1 would be plain data
@@ -126,7 +127,9 @@ class LocalSGDCallback(LocalSteps):
             refuse_unless_plain(trainer.accelerator)
         other = attached_to(trainer)
         if other is not None:
-            other.detach()
+            trained_apart = other._trained_apart
+            other._leave(trainer)
+            self._trained_apart = trained_apart
         trainer.add_callback(self)
         self._trainer = weakref.ref(trainer)
         if has_ranks and drop_token_exchange(trainer):
@@ -141,7 +144,9 @@ class LocalSGDCallback(LocalSteps):
     def detach(self) -> None:
         """Takes the callback off its Trainer, which then exchanges gradients in every step again.
 
-        Token counts are exchanged again too, where `attach` had switched that off.
+        Token counts are exchanged again too, where `attach` had switched that off. Where ranks have
+        trained by themselves the optimizer forgets its state, which is another one on each rank,
+        and a warning says so; call it on every rank.
 
         Example:
             >>> callback = autotune.LocalSGDCallback().attach(trainer)
@@ -149,10 +154,14 @@ class LocalSGDCallback(LocalSteps):
             >>> callback in trainer.callback_handler.callbacks
             False
         """
-        self._release()
         trainer = self._trainer() if self._trainer is not None else None
-        if trainer is None:
-            return
+        if trainer is not None:
+            self._forget_moments(trainer)
+            self._leave(trainer)
+
+    def _leave(self, trainer: Trainer) -> None:
+        self._release()
+        self._trained_apart = False
         if self in trainer.callback_handler.callbacks:
             trainer.remove_callback(self)
         if self._dropped_token_exchange:

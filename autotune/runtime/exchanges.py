@@ -1,4 +1,4 @@
-"""What a Trainer exchanges between its ranks beside gradients, and so undoes what local SGD saves."""
+"""What a Trainer exchanges between ranks beside gradients, which undoes what local SGD saves."""
 
 from __future__ import annotations
 

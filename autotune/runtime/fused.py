@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class FusedLocalSGD:
     """Ranks train by themselves inside of the block, and average every so many steps.
 
-    Takes the place of `accelerate.local_sgd.LocalSGD`: same arguments, same methods, same unit. What
-    is averaged travels in few large messages instead of one for each tensor, and is
+    Takes the place of `accelerate.local_sgd.LocalSGD`: same arguments, same methods, same unit.
+    What is averaged travels in few large messages instead of one for each tensor, and is
 
     - trainable parameters and floating-point buffers: adapters without their frozen base, models
       with quantised frozen weights, running statistics;
@@ -31,8 +31,8 @@ class FusedLocalSGD:
     nothing is averaged. Ranks that have made different numbers of steps are found at the next
     averaging, and every one of them raises. On one rank, and with `enabled=False`, it does nothing.
 
-    Optimizer state is not averaged. Gradients are clipped by each rank alone, whose norm is larger
-    than that of their mean.
+    Optimizer state is not averaged: make the optimizer anew before going on in plain data parallel.
+    Gradients are clipped by each rank alone, whose norm is larger than that of their mean.
 
     Args:
         accelerator: Of the job.

@@ -24,8 +24,8 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
     """Reacts to what a Trainer tells its callbacks while it trains.
 
     The wrapped model is looked up whenever training begins, since the Trainer may wrap it anew.
-    Gradients stay on their rank only while an optimizer step is made, so that between steps, and
-    after an error of another callback, the model is as the Trainer left it.
+    Gradients stay on their rank only during the passes of a step, so that whatever comes between
+    them finds the model as the Trainer left it.
 
     It keeps itself the last of the callbacks: whatever another one asks for in the same event, an
     evaluation, a checkpoint, a stop, it then knows of, and averages before the Trainer does it.
@@ -41,6 +41,8 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
         self._average: ParameterAverage | None = None
         self._is_ahead = False
         """Whether this rank has made optimizer steps since the last averaging."""
+        self._trained_apart = False
+        """Whether the optimizer's state is another one on each rank."""
         self._next_step: int | None = None
         """The optimizer step that the running round ends with; None until its first one is made."""
         self._learning_rate = 0.0
@@ -67,6 +69,8 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
         self._ddp = find_ddp(trainer.model_wrapped)
         self._average = ParameterAverage(self._ddp)
         self._average.average_if_different(num_steps=state.global_step)
+        if state.global_step == 0 and self._schedule.ddp_steps:
+            self._forget_moments(trainer)
         self._keep_last(trainer)
         if not self._has_told:
             warn_of_batch_norm(self._ddp, stacklevel=1)
@@ -91,6 +95,17 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
         self._learning_rate = _learning_rate(optimizer)
         self._ddp.require_backward_grad_sync = state.global_step < self._schedule.ddp_steps
 
+    def on_pre_optimizer_step(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: object,
+    ) -> None:
+        """Leaves the model as it was: the backward pass is over."""
+        if self._ddp is not None:
+            self._ddp.require_backward_grad_sync = True
+
     def on_step_end(
         self,
         args: TrainingArguments,
@@ -101,13 +116,10 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
         **kwargs: object,
     ) -> None:
         """Averages at the end of a round, or where the Trainer is about to need it."""
-        if self._ddp is None:
-            return
-        self._ddp.require_backward_grad_sync = True
         step = state.global_step
-        if step <= self._schedule.ddp_steps:
+        if self._ddp is None or step <= self._schedule.ddp_steps:
             return
-        self._is_ahead = True
+        self._is_ahead = self._trained_apart = True
         if self._next_step is None:
             self._next_step = self._schedule.next_after(
                 step - 1,
@@ -158,6 +170,20 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
             self._ddp.require_backward_grad_sync = True
         self._ddp = self._average = self._next_step = None
         self._is_ahead = False
+
+    def _forget_moments(self, trainer: Trainer) -> None:
+        """Has the optimizer begin anew where ranks are to make equal steps from now on.
+
+        With the moments of another past on each rank, equal gradients would part them again.
+        """
+        if self._trained_apart and trainer.optimizer is not None:
+            trainer.optimizer.state.clear()
+            warnings.warn(
+                "autotune: the optimizer begins anew, since each rank had come to moments of its "
+                "own.",
+                stacklevel=3,
+            )
+        self._trained_apart = False
 
     def _attached_trainer(self) -> Trainer:
         trainer = self._trainer() if self._trainer is not None else None

@@ -62,7 +62,7 @@ def find_ddp(model: Module) -> DistributedDataParallel:
         inner = compiled
     if isinstance(inner, DistributedDataParallel):
         return inner
-    if _is_sharded(inner):
+    if isinstance(inner, Module) and _is_sharded(inner):
         raise _not_plain("tensor parallel")
     raise UsageError(
         f"This {type(inner).__name__} is not wrapped for data parallel training.",

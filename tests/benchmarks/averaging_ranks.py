@@ -32,14 +32,16 @@ def gpt2() -> Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes = {"vocab_size": 256, "n_positions": 64, "n_embd": 128, "n_layer": 4, "n_head": 4}
-    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None))
+    model: Module = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=None, eos_token_id=None))
+    return model
 
 
 def sentence_encoder() -> Module:
     """MiniLM, of 22.7 million parameters."""
     from transformers import AutoModel
 
-    return AutoModel.from_pretrained(minilm())
+    model: Module = AutoModel.from_pretrained(minilm())
+    return model
 
 
 MODELS: dict[str, Callable[[], Module]] = {"gpt2": gpt2, "minilm": sentence_encoder}

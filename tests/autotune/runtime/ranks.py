@@ -65,4 +65,4 @@ def spread(tensors: Sequence[torch.Tensor]) -> float:
 
 def difference(first: torch.Tensor, second: torch.Tensor) -> float:
     """Largest difference of any element."""
-    return float((first - second).abs().max())
+    return float((first - second).detach().abs().max())
