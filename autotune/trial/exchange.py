@@ -1,4 +1,4 @@
-"""What the ranks of a step exchange: compute and exchange told apart, averaging, hidden collectives.
+"""What ranks exchange in a step: compute and exchange apart, averaging, hidden collectives.
 
 Steps with and without the exchange of gradients run in pairs over the same rows, so that batches of
 different lengths do not pass for communication.

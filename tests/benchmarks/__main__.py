@@ -13,7 +13,7 @@ from tests.benchmarks import harness
 
 NAMES = ("overhead", "promise", "regret", "rivals")
 """The set of one process, which runs where nothing is named."""
-RANKS = ("averaging", "links")
+RANKS = ("averaging", "links", "distributing")
 """The set of several processes; `ranks` names all of it."""
 
 

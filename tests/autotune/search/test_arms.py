@@ -17,7 +17,6 @@ from autotune.space import plan
 from tests.testing.landscapes import MIB
 from tests.testing.landscapes import measured as timed
 
-
 EFFICIENCY = SampleEfficiency(value=0.8, interval=(0.7, 0.9), basis="assumed")
 
 
