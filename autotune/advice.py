@@ -94,6 +94,8 @@ def trials_json(view: RunView) -> list[JsonValue]:
             "measured": _readings(trial.outcome) if isinstance(trial.outcome, Measured) else {},
             "predicted": trial.predicted or {},
             "cause": None if isinstance(trial.outcome, Measured) else trial.outcome.cause,
+            # Of another engine of a shared study: nothing was measured here.
+            **({"host": trial.origin.host} if trial.origin is not None else {}),
         }
         for trial in sorted(view.trials, key=lambda t: t.number)
         if trial.outcome is not None
@@ -164,6 +166,7 @@ def _reasons(
         f"The global batch size stays {configuration.global_batch_size}: every full optimizer step "
         "trains on the same rows in the same order as the baseline's."
     )
+    yield from _shared_reasons(view)
     yield from _memory_reasons(history)
     yield from _checkpointing_reasons(history, configuration)
     if view.parity is not None:
@@ -214,6 +217,17 @@ def _why_no_change(view: RunView, history: History, rounds: str) -> str:
         f"Nothing proved faster than what you have: {tried}, and the best of them, {best}, made "
         f"{format_rate(rate)} samples/s against {format_rate(own)} {rounds}."
     )
+
+
+def _shared_reasons(view: RunView) -> Iterator[str]:
+    """What rests on trials that engines on other machines ran."""
+    origins = [t.origin for t in view.trials if t.origin is not None]
+    if origins:
+        hosts = sorted({origin.host for origin in origins})
+        yield (
+            f"{len(origins)} trial(s) were run on {', '.join(hosts)}, by engines that share the study "
+            "on machines like this one; what the last rounds compare was measured here."
+        )
 
 
 def _memory_reasons(history: History) -> Iterator[str]:

@@ -12,9 +12,10 @@ import socket
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 
-from autotune import advice, lease
+from autotune import advice, lease, storage_url
 from autotune import request as requests
 from autotune.delivery import export_run
 from autotune.errors import (
@@ -37,6 +38,7 @@ from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
 from autotune.search.history import History, finished_trials
 from autotune.search.preparation import Prepared, prepare_job
+from autotune.search import storage_faults
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
 from autotune.starting import library_versions
@@ -47,6 +49,9 @@ from autotune.workload.spec import Capsule
 def run_engine(run: RunDirectory) -> ExitCode:
     """Takes a run from its request to its recommendation; what happens goes to the journal."""
     request = requests.load(run)
+    request = replace(request, storage=storage_url.with_password(request.storage, os.environ))
+    # Nothing that a trial runs has any use for it.
+    os.environ.pop(storage_url.VARIABLE, None)
     run.create()
     lease.take(run.lease)
     try:
@@ -107,12 +112,13 @@ def _tune(session: Session, request: Request) -> RunEnded:
     session.emit(_run_started(session, request, resumed=view.started is not None))
     if view.recommendation is not None and view.ended is not None and view.ended.exit_code == 0:
         return RunEnded(reason="finished before", exit_code=ExitCode.OK)
+    storage_faults.check(request.storage)
     with prepare_job(session, request) as job:
         if job is None:
             return _stopped(session)
         engine, history = _engine(session, job, view)
         strategy = make_strategy(
-            request, session, history, digest=job.digest, machine=job.machine.digest
+            request, session, history, digest=job.digest, machine=job.machine.likeness
         )
         engine.search(
             strategy,
@@ -121,6 +127,7 @@ def _tune(session: Session, request: Request) -> RunEnded:
                 reserve_s=lambda history: _reserve_s(engine, history),
             ),
         )
+        _know_the_baseline(engine)
         if session.is_stopped():
             return _stopped(session)
         verdict = confirm(engine, engine.history.space.baseline)
@@ -134,6 +141,14 @@ def _tune(session: Session, request: Request) -> RunEnded:
     directory = Path(request.working_directory, request.out) if request.out else session.run.out
     export_run(session.run, directory, force=request.force, session=session)
     return RunEnded(reason="finished", exit_code=ExitCode.OK)
+
+
+def _know_the_baseline(engine: Engine) -> None:
+    """Tries the baseline here, where another engine of a shared study had it and never told of it."""
+    baseline = engine.history.space.baseline
+    if engine.history.measured and engine.history.is_open(baseline):
+        if not engine.session.is_stopped():
+            engine.run(baseline, "baseline", "what the answer is compared with")
 
 
 def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
@@ -182,7 +197,7 @@ def _run_started(session: Session, request: Request, *, resumed: bool) -> RunSta
     return RunStarted(
         run=session.run.name,
         created_unix_s=time.time(),
-        request=requests.request_adapter().dump_python(request, mode="json"),
+        request=requests.request_adapter().dump_python(requests.public(request), mode="json"),
         versions=library_versions(),
         process=os.getpid(),
         host=socket.gethostname(),

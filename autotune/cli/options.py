@@ -177,7 +177,10 @@ class Search(Processes):
         str | None,
         option(
             "--storage",
-            "Optuna storage URL; by default a file in the run's directory.",
+            "A database URL that Optuna takes. Several machines share one study: start the same job "
+            "with the same URL on each, postgresql+psycopg://user@host/database for example. Like "
+            "machines then try each candidate once; unlike ones never mix. By default a file of the "
+            "run.",
             panel=SEARCH,
             metavar="URL",
         ),

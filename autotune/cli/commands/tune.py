@@ -43,7 +43,7 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
             resume=chosen.resume,
         )
         before = documents.view_of(directory)
-        engine = starting.start_engine(directory)
+        engine = starting.start_engine(directory, starting.engine_environment(request))
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
         if not chosen.json:
