@@ -225,8 +225,8 @@ def _shared_reasons(view: RunView) -> Iterator[str]:
     if origins:
         hosts = sorted({origin.host for origin in origins})
         yield (
-            f"{len(origins)} trial(s) were run on {', '.join(hosts)}, by engines that share the study "
-            "on machines like this one; what the last rounds compare was measured here."
+            f"{len(origins)} trial(s) were run on {', '.join(hosts)}, by engines that share the "
+            "study on machines like this one; what the last rounds compare was measured here."
         )
 
 

@@ -96,7 +96,7 @@ class StudyOpened:
     """The run works on a study that engines of other runs may share."""
 
     study: str
-    """Its name; engines that differ in machine, libraries or limits work on studies of other names."""
+    """Its name; engines that differ in machine, libraries or limits have studies of other names."""
     storage: str
     """Its URL, without a password."""
     num_trials: int

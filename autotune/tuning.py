@@ -33,12 +33,12 @@ from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
+from autotune.search import storage_faults
 from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
 from autotune.search.history import History, finished_trials
 from autotune.search.preparation import Prepared, prepare_job
-from autotune.search import storage_faults
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
 from autotune.starting import library_versions
@@ -144,11 +144,10 @@ def _tune(session: Session, request: Request) -> RunEnded:
 
 
 def _know_the_baseline(engine: Engine) -> None:
-    """Tries the baseline here, where another engine of a shared study had it and never told of it."""
-    baseline = engine.history.space.baseline
-    if engine.history.measured and engine.history.is_open(baseline):
-        if not engine.session.is_stopped():
-            engine.run(baseline, "baseline", "what the answer is compared with")
+    """Tries the baseline, where another engine of a shared study has it and has not told of it."""
+    history, baseline = engine.history, engine.history.space.baseline
+    if history.measured and history.is_open(baseline) and not engine.session.is_stopped():
+        engine.run(baseline, "baseline", "what the answer is compared with")
 
 
 def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:

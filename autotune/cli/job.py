@@ -166,8 +166,7 @@ def one_process(reader: Reader, processes: int) -> None:
 def _changed(
     stored: Request, reader: Reader, context: typer.Context, chosen: options.Plan
 ) -> Request:
-    """A stored request with what may change of it, where it was given: the storage's password is
-    not in the stored one."""
+    """A stored request with what may change of it; the storage's password is not in there."""
     return replace(
         stored,
         budget=_budget(reader, chosen, stored.budget),

@@ -177,10 +177,10 @@ class Search(Processes):
         str | None,
         option(
             "--storage",
-            "A database URL that Optuna takes. Several machines share one study: start the same job "
-            "with the same URL on each, postgresql+psycopg://user@host/database for example. Like "
-            "machines then try each candidate once; unlike ones never mix. By default a file of the "
-            "run.",
+            "A database URL that Optuna takes; by default a file of the run. Several machines "
+            "share one study: start the same job with the same URL on each, for example "
+            "postgresql+psycopg://user@host/database. Like machines then try each candidate once; "
+            "unlike ones never mix.",
             panel=SEARCH,
             metavar="URL",
         ),

@@ -57,7 +57,7 @@ WORDS: Mapping[str, str] = {
 
 
 def state(trial: TrialView) -> str:
-    """A trial's state with its glyph; the baseline is marked, and a machine that is not this one."""
+    """A trial's state with its glyph; the baseline is marked, and another machine named."""
     word = "baseline" if trial.purpose == "baseline" and trial.measured else WORDS[trial.state]
     where = f" on {one_line(trial.origin.host)}" if trial.origin is not None else ""
     return f"{GLYPHS[trial.state]} {word}{where}"

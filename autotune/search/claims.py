@@ -70,9 +70,7 @@ class Holder:
     @property
     def is_gone(self) -> bool:
         """Whether its process is known to have ended: only who stands beside it can say."""
-        held = lease.Lease(
-            host=self.host, process=self.process, started_unix_s=self.started_unix_s
-        )
+        held = lease.Lease(host=self.host, process=self.process, started_unix_s=self.started_unix_s)
         return self.place == _place() and not held.is_alive
 
 

@@ -89,9 +89,7 @@ def write(trial: Trial, finished: FinishedTrial, own: Origin, usable_bytes: int 
             trial.set_user_attr(CONSTRAINT_ATTRIBUTE, violation)
 
 
-def told_as(
-    outcome: Outcome, worst_value: float | None
-) -> tuple[TrialState, float | None]:
+def told_as(outcome: Outcome, worst_value: float | None) -> tuple[TrialState, float | None]:
     """How Optuna is told of an outcome.
 
     Args:

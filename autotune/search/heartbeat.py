@@ -29,7 +29,7 @@ class Patience:
     """How often engines tell of themselves, and how long they wait for each other."""
 
     beat_s: float = 15.0
-    """Between two heartbeats. One is a single statement, a few milliseconds of the engine's time."""
+    """Between two heartbeats. One is a single statement of a few milliseconds."""
     grace_s: float = 120.0
     """Silence after which an engine counts as dead. Heartbeats come from a thread of their own, so
     that no trial is too long for them; eight in a row are missed before a claim is lost."""

@@ -41,9 +41,7 @@ class StudyIdentity:
         return f"{self.readable_stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
-def identity_of(
-    request: Request, history: History, *, digest: str, machine: str
-) -> StudyIdentity:
+def identity_of(request: Request, history: History, *, digest: str, machine: str) -> StudyIdentity:
     """The identity of the study that a run works on.
 
     Args:

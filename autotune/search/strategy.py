@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from autotune.configuration import Configuration
 from autotune.request import Request
 from autotune.search.claims import Holder
 from autotune.search.engine import Strategy

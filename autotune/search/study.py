@@ -213,9 +213,7 @@ class Study:
 
         return chosen if self._claims.take(chosen, is_settled) else None
 
-    def _wished(
-        self, trials: Sequence[FrozenTrial], history: History
-    ) -> Configuration | None:
+    def _wished(self, trials: Sequence[FrozenTrial], history: History) -> Configuration | None:
         """An open candidate that somebody enqueued; wishes for anything else are ended."""
         for trial in trials:
             if trial.state is not TrialState.WAITING:

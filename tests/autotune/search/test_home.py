@@ -20,6 +20,7 @@ from tests.testing.studies import (
     tell,
 )
 
+
 def test_a_damaged_file_is_moved_aside_and_built_again(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
     with opened(path) as study:
@@ -97,7 +98,9 @@ def test_a_shared_storage_that_is_lost_is_returned_to_with_everything_that_was_f
         run_trials(other, empty(), 1)
         (arrival,) = study.arrivals(empty())
         assert arrival.configuration == LANDSCAPE.space.candidates[0]
-        history = run_trials(study, empty(), 1)
+        first = LANDSCAPE.space.candidates[1]
+        study.ask(empty(), first)
+        history = tell(study, empty(), LANDSCAPE.outcome(first))
         holder = sqlite3.connect(path)
         try:
             holder.execute("BEGIN EXCLUSIVE")
@@ -109,8 +112,10 @@ def test_a_shared_storage_that_is_lost_is_returned_to_with_everything_that_was_f
         # It is back when the trial ends.
         history = tell(study, history, LANDSCAPE.outcome(second))
         assert [t.user_attrs["trial"]["run"] for t in stored(study)] == ["other", "run-1", "run-1"]
-        assert {*states(study)} == {"COMPLETE"}
-        history = run_trials(study, history, 1)
+        assert "RUNNING" not in states(study)
+        third = LANDSCAPE.space.candidates[2]
+        study.ask(history, third)
+        tell(study, history, LANDSCAPE.outcome(third))
         assert len(stored(other)) == 4
     ((cause, remedy),) = told
     assert "database is locked" in cause

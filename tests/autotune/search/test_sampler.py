@@ -172,5 +172,3 @@ def test_only_gp_loads_torch_and_only_when_it_has_a_model() -> None:
     subprocess.run(
         [sys.executable, "-c", script], cwd=Path(__file__).parents[3], check=True, timeout=120
     )
-
-

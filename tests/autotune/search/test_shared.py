@@ -81,8 +81,7 @@ def outcomes(view: RunView) -> dict[Configuration, object]:
 def test_two_engines_try_each_candidate_once_and_know_what_both_found(
     sampler: SamplerName, storage: str, tmp_path: Path, engines: list[Process]
 ) -> None:
-    for name in ("one", "two"):
-        engines.append(start(tmp_path / name, storage, sampler=sampler))
+    engines += [start(tmp_path / name, storage, sampler=sampler) for name in ("one", "two")]
     one, two = (engine.wait() for engine in engines)
     assert own(one)
     assert own(two)

@@ -128,11 +128,11 @@ def test_another_space_gets_another_study_and_the_first_stays_readable(tmp_path:
 def test_a_trial_that_somebody_ended_from_a_dashboard_is_stored_as_it_ended(
     tmp_path: Path,
 ) -> None:
-    baseline = LANDSCAPE.space.baseline
+    smallest = LANDSCAPE.space.candidates[0]
     with opened(tmp_path / "study.db") as study:
-        study.ask(empty(), baseline)
+        study.ask(empty(), smallest)
         study._home.study.tell(0, state=TrialState.FAIL)
-        history = tell(study, empty(), LANDSCAPE.outcome(baseline))
+        history = tell(study, empty(), LANDSCAPE.outcome(smallest))
         failed, added = stored(study)
     assert (failed.state, added.state) == (TrialState.FAIL, TrialState.COMPLETE)
     assert added.value == history.measured[0].measured.samples_per_s
