@@ -20,7 +20,7 @@ from autotune.search.identity import StudyIdentity
 from autotune.search.study import Study
 from tests.testing.landscapes import CPU_SHORT, Landscape, make_landscape
 
-LANDSCAPE = make_landscape(CPU_SHORT, fraction_out=0.4)
+LANDSCAPE = make_landscape(CPU_SHORT, fraction_out=0.4, baseline_size=2)
 HASTY = Patience(beat_s=0.05, grace_s=0.6, return_s=0.0, retry_s=0.05)
 
 

@@ -87,10 +87,11 @@ def test_two_engines_try_each_candidate_once_and_know_what_both_found(
     assert own(two)
     assert not {*own(one)} & {*own(two)}
     assert len({*own(one)}) == len(own(one))
-    # The last ones to end are known to both, since a search waits for what others try.
-    assert outcomes(one) == outcomes(two)
-    assert {*received(one)} == {*own(two)}
+    assert {*received(one)} <= {*own(two)}
+    assert {*received(two)} <= {*own(one)}
     if sampler == "grid":
+        # A search waits for what others try, so that the last ones to end are known to both.
+        assert outcomes(one) == outcomes(two)
         closed = sum(c.num_removed for c in one.closed)
         assert len(outcomes(one)) + closed >= len(CANDIDATES)
     assert one.num_search_trials == len(own(one)), "others' trials are not on this budget"
@@ -117,7 +118,7 @@ def test_budgets_count_own_trials_only(
     (arrival, *_) = engines[1].events("trial_received")
     assert isinstance(arrival, TrialReceived)
     assert (arrival.number, arrival.origin.run, arrival.origin.number) == (0, "job", 0)
-    assert arrival.purpose == "search"
+    assert arrival.purpose == "baseline"
 
 
 def test_what_an_engine_that_was_killed_in_a_trial_had_is_taken_over(
@@ -125,7 +126,7 @@ def test_what_an_engine_that_was_killed_in_a_trial_had_is_taken_over(
 ) -> None:
     engines.append(start(tmp_path / "one", storage, trial_s=300.0))
     engines[0].wait_for(lambda view: view.running is not None)
-    engines.append(start(tmp_path / "two", storage, trials=2, trial_s=0.5))
+    engines.append(start(tmp_path / "two", storage, trial_s=0.2))
     view = engines[1].wait_for(lambda view: bool(own(view)))
     assert own(view) != own(engines[0].view), "it is left to the one that lives"
     (orphan,) = own(engines[0].view)
