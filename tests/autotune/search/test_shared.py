@@ -33,10 +33,11 @@ def server() -> Iterator[postgresql.Server]:
         yield found
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty storage."""
-    if request.param == "sqlite":
+    """The URL of an empty storage, by default on the server where there can be one."""
+    kind = getattr(request, "param", "sqlite" if postgresql.why_not() else "postgresql")
+    if kind == "sqlite":
         return f"sqlite:///{tmp_path / 'shared.db'}"
     found: postgresql.Server = request.getfixturevalue("server")
     return found.url(found.new_database())
@@ -54,10 +55,10 @@ def engines() -> Iterator[list[Process]]:
 
 
 def trials(storage: str) -> list[optuna.trial.FrozenTrial]:
-    """The only study of a storage, as anybody else's program reads it."""
+    """The trials of a storage's study, as anybody else's program reads them."""
     opened = open_url(storage)
     try:
-        (name,) = optuna.get_all_study_names(opened)
+        name, *_ = optuna.get_all_study_names(opened)
         return optuna.load_study(study_name=name, storage=opened).get_trials()
     finally:
         opened.remove_session()
@@ -77,11 +78,20 @@ def outcomes(view: RunView) -> dict[Configuration, object]:
     return {t.configuration: t.outcome for t in view.trials}
 
 
-@pytest.mark.parametrize("sampler", ["auto", "grid", "tpe"])
+@pytest.mark.parametrize(
+    ("sampler", "storage"),
+    [("auto", "sqlite"), ("grid", "postgresql"), ("tpe", "postgresql")],
+    indirect=["storage"],
+)
 def test_two_engines_try_each_candidate_once_and_know_what_both_found(
     sampler: SamplerName, storage: str, tmp_path: Path, engines: list[Process]
 ) -> None:
-    engines += [start(tmp_path / name, storage, sampler=sampler) for name in ("one", "two")]
+    for name in ("one", "two"):
+        engines += [start(tmp_path / name, storage, sampler=sampler, trial_s=300.0)]
+    for engine in engines:
+        engine.wait_for(lambda view: view.running is not None)
+    for engine in engines:
+        engine.end_trials()
     one, two = (engine.wait() for engine in engines)
     assert own(one)
     assert own(two)
@@ -100,7 +110,7 @@ def test_two_engines_try_each_candidate_once_and_know_what_both_found(
     assert all(t.state.is_finished() for t in trials(storage))
 
 
-def test_budgets_count_own_trials_only(
+def test_like_machines_share_trials_but_not_budgets_and_unlike_ones_share_nothing(
     storage: str, tmp_path: Path, engines: list[Process]
 ) -> None:
     engines.append(start(tmp_path / "one", storage, trials=3))
@@ -120,6 +130,17 @@ def test_budgets_count_own_trials_only(
     assert (arrival.number, arrival.origin.run, arrival.origin.number) == (0, "job", 0)
     assert arrival.purpose == "baseline"
 
+    engines.append(start(tmp_path / "unlike", storage, trials=2, machine="other"))
+    unlike = engines[2].wait()
+    assert own(unlike) == own(first)[:2], "an unlike machine tries all for itself"
+    assert received(unlike) == []
+    assert first.study is not None
+    assert unlike.study is not None
+    assert first.study.study != unlike.study.study
+    assert unlike.study.num_trials == 0
+    (warning,) = unlike.warnings
+    assert f"{first.study.study} is of another machine" in warning.cause
+
 
 def test_what_an_engine_that_was_killed_in_a_trial_had_is_taken_over(
     storage: str, tmp_path: Path, engines: list[Process]
@@ -135,6 +156,7 @@ def test_what_an_engine_that_was_killed_in_a_trial_had_is_taken_over(
     assert orphan in own(engines[1].wait())
 
 
+@pytest.mark.parametrize("storage", ["sqlite"], indirect=True)
 def test_a_search_that_has_nothing_left_waits_for_what_another_engine_tries(
     storage: str, tmp_path: Path, engines: list[Process]
 ) -> None:
@@ -152,22 +174,7 @@ def test_a_search_that_has_nothing_left_waits_for_what_another_engine_tries(
     assert [Configuration.from_json(c) for c in awaited.configurations] == [slow]
 
 
-def test_unlike_machines_work_on_studies_of_their_own(
-    storage: str, tmp_path: Path, engines: list[Process]
-) -> None:
-    engines.append(start(tmp_path / "one", storage, trials=3))
-    first = engines[0].wait()
-    engines.append(start(tmp_path / "two", storage, trials=3, machine="other"))
-    second = engines[1].wait()
-    assert own(first) == own(second), "each tries all for itself"
-    assert received(second) == []
-    assert first.study is not None
-    assert second.study is not None
-    assert first.study.study != second.study.study
-    (warning,) = second.warnings
-    assert f"{first.study.study} is of another machine" in warning.cause
-
-
+@pytest.mark.parametrize("storage", ["sqlite", "postgresql"], indirect=True)
 def test_many_engines_that_want_the_same_at_once_get_each_candidate_once(
     storage: str, tmp_path: Path
 ) -> None:
