@@ -27,6 +27,9 @@ from autotune.search.storage import (
 )
 from autotune.storage_url import scrubbed, shown
 
+COSTLY_FACTOR = 10.0
+"""A try to reach a lost storage is made again after so many times what it took."""
+
 Warn = Callable[[str, str | None], None]
 """Tells the user a cause and a remedy."""
 
@@ -106,14 +109,17 @@ class Home:
         """Tries, where it is time for it, to open a shared storage again that was lost."""
         if self._url is None or not self.is_in_memory or time.monotonic() < self._next_return_s:
             return False
-        memory = self._storage
+        memory, begun_s = self._storage, time.monotonic()
         try:
             self.study = self._open(open_url(self._url))
         except OPENING_ERRORS:
             if self._storage is not memory:
                 self.close()
                 self._storage = memory
-            self._next_return_s = time.monotonic() + self._return_s
+            now_s = time.monotonic()
+            # A network that swallows everything lets each try take its whole time limit.
+            wait_s = max(self._return_s, COSTLY_FACTOR * (now_s - begun_s))
+            self._next_return_s = now_s + wait_s
             return False
         return True
 

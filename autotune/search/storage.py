@@ -20,8 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 LOCK_TIMEOUT_S = 5.0
 """How long another process may hold the study's file before it counts as locked."""
+CONNECT_TIMEOUT_S = 5
+"""How long a server may take to be reached."""
 ANSWER_TIMEOUT_S = 20
-"""How long a server may take to be reached, and to answer, before it counts as away."""
+"""How long it may be silent in the middle before it counts as away."""
 STATEMENT_TIMEOUT_MS = 30_000
 """How long the server may work on one statement, or keep a transaction open that lies idle: an
 engine that was stopped inside one would block all others."""
@@ -52,13 +54,13 @@ OPENING_ERRORS: tuple[type[Exception], ...] = (
 _CONNECT_ARGUMENTS: dict[str, dict[str, object]] = {
     "sqlite": {"timeout": ANSWER_TIMEOUT_S},
     "psycopg": {
-        "connect_timeout": ANSWER_TIMEOUT_S,
+        "connect_timeout": CONNECT_TIMEOUT_S,
         # Without it, a network that swallows packets would hold a statement for a quarter hour.
         "tcp_user_timeout": ANSWER_TIMEOUT_S * 1000,
         "application_name": "autotune",
     },
     "pymysql": {
-        "connect_timeout": ANSWER_TIMEOUT_S,
+        "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": ANSWER_TIMEOUT_S,
         "write_timeout": ANSWER_TIMEOUT_S,
     },
@@ -97,8 +99,8 @@ def open_url(url: str) -> RDBStorage:
 
 
 def _is_a_race(error: BaseException) -> bool:
-    """Whether another process made the same table or row, or has the file, this moment."""
-    pattern = r"already exists|duplicate key|UNIQUE constraint|locked"
+    """Whether another process made the same table or row this moment."""
+    pattern = r"already exists|duplicate key|UNIQUE constraint"
     return isinstance(error, AssertionError) or bool(re.search(pattern, in_one_line(error)))
 
 

@@ -201,7 +201,9 @@ def test_the_baseline_is_tried_here_where_another_engine_kept_it(tmp_path: Path)
         history = History(space=LANDSCAPE.space, usable_bytes=LANDSCAPE.usable_bytes)
         engine = Engine(session, pool, history, TrialPlan(limit_bytes=10**12))
         _know_the_baseline(engine)
-        assert engine.history.trials == (), "nothing was measured that it could be compared with"
+        assert engine.history.num_search_trials == 0, (
+            "nothing was measured that it could be compared with"
+        )
         engine.receive(
             Arrival(
                 configuration=other,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,3 +135,12 @@ def load(path: Path, name: str) -> list[optuna.trial.FrozenTrial]:
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def wait_for_return(study: Study, limit_s: float = 30.0) -> None:
+    """Until a storage that was lost is found again."""
+    deadline_s = time.monotonic() + limit_s
+    while study._home.is_in_memory:
+        assert time.monotonic() < deadline_s
+        study.held()
+        time.sleep(0.05)

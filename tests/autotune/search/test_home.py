@@ -18,6 +18,7 @@ from tests.testing.studies import (
     states,
     stored,
     tell,
+    wait_for_return,
 )
 
 
@@ -109,7 +110,7 @@ def test_a_shared_storage_that_is_lost_is_returned_to_with_everything_that_was_f
             assert study.held() == {}
         finally:
             holder.close()
-        # It is back when the trial ends.
+        wait_for_return(study)
         history = tell(study, history, LANDSCAPE.outcome(second))
         assert [t.user_attrs["trial"]["run"] for t in stored(study)] == ["other", "run-1", "run-1"]
         assert "RUNNING" not in states(study)

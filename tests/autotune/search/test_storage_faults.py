@@ -16,7 +16,15 @@ from autotune.search.storage_faults import check
 from autotune.view import fold
 from tests.testing import postgresql
 from tests.testing.runs import demo_request
-from tests.testing.studies import Warnings, empty, numbers, opened, run_trials, stored
+from tests.testing.studies import (
+    Warnings,
+    empty,
+    numbers,
+    opened,
+    run_trials,
+    stored,
+    wait_for_return,
+)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +78,7 @@ def test_a_storage_that_is_gone_when_the_study_is_opened_is_tried_again_later(
     with opened(tmp_path / "unused.db", storage=url, told=told, said=said) as study:
         history = run_trials(study, empty(), 1)
         place.mkdir()
+        wait_for_return(study)
         run_trials(study, history, 1)
         assert numbers(stored(study)) == [0, 1]
     assert [s.again for s in said] == [True]
