@@ -38,6 +38,7 @@ from autotune import lease
 from autotune.configuration import Configuration
 from autotune.search.heartbeat import BEAT, Heartbeat, Listener
 from autotune.search.sampler import Axes
+from autotune.search.storage import ENDED_ERROR
 
 HOLDER = "lease"
 """User attribute of a trial: who runs it."""
@@ -227,7 +228,7 @@ class Claims:
 
     def _fail(self, number: int) -> None:
         # Others may have ended it meanwhile.
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):
+        with suppress(ENDED_ERROR):
             self._study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _is_current(self, trial: FrozenTrial) -> bool:

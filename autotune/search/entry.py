@@ -68,7 +68,7 @@ def write(trial: Trial, finished: FinishedTrial, own: Origin, usable_bytes: int 
         usable_bytes: What may be filled; None where it is not known.
 
     Raises:
-        UpdateFinishedTrialError: The trial was ended by somebody else.
+        ENDED_ERROR: The trial was ended by somebody else.
     """
     origin = finished.origin or own
     entry = Entry(

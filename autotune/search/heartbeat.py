@@ -14,11 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-import optuna
 from optuna.storages import RDBStorage
 from optuna.trial import Trial
 
-from autotune.search.storage import LOST_ERRORS
+from autotune.search.storage import ENDED_ERROR, LOST_ERRORS
 
 BEAT = "heartbeat"
 """User attribute of a running trial: how often its engine has said that it lives."""
@@ -99,7 +98,7 @@ class Heartbeat:
             count += 1
             try:
                 self._trial.set_user_attr(BEAT, count)
-            except optuna.exceptions.UpdateFinishedTrialError:
+            except ENDED_ERROR:
                 # The claim was given up by others; the trial's outcome will be stored anew.
                 break
             except LOST_ERRORS:

@@ -106,7 +106,7 @@ class Proposer:
         self._axes = axes
         self._needs_torch = needs_torch
         self.inner = inner
-        """The sampler; it also has to hear of the end of each trial."""
+        """The sampler; a study needs a `HearingSampler` for it."""
         self.fault: str | None = None
         """Why the inner sampler could not propose the last time, if it could not."""
 
@@ -143,6 +143,56 @@ class Proposer:
                 bare.user_attrs = {}
                 study.add_trial(bare)
         return study
+
+
+class HearingSampler(BaseSampler):
+    """Stands in the study for a sampler that proposes elsewhere, and tells it how trials ended.
+
+    An Optuna without `set_constraint` evaluates its constraints there.
+
+    Args:
+        inner: Who hears of it, if anybody.
+    """
+
+    def __init__(self, inner: BaseSampler | None) -> None:
+        self._inner = inner
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        """Passed on."""
+        if self._inner is not None:
+            self._inner.after_trial(study, trial, state, values)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """None: what is tried stands in a trial from its first moment."""
+        return {}
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, int | str]:
+        """Nothing."""
+        return {}
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> int | str:
+        """Never needed.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"{param_name} is not sampled here.")
 
 
 def make_proposer(name: SamplerName, space: Space, axes: Axes, seed: int) -> Proposer:

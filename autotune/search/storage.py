@@ -37,6 +37,8 @@ STORAGE_ERRORS: tuple[type[Exception], ...] = (
     OSError,
 )
 """What a storage raises that cannot be used any more."""
+ENDED_ERROR: type[Exception] = getattr(optuna.exceptions, "UpdateFinishedTrialError", RuntimeError)
+"""What writing to a trial raises that was ended by somebody else."""
 LOST_ERRORS: tuple[type[Exception], ...] = (*STORAGE_ERRORS, KeyError)
 """The same, where the study may also have been deleted."""
 OPENING_ERRORS: tuple[type[Exception], ...] = (

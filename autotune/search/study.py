@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import optuna
-from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from autotune.configuration import Configuration
@@ -30,8 +29,8 @@ from autotune.search.history import History
 from autotune.search.home import Home, Warn
 from autotune.search.identity import StudyIdentity
 from autotune.search.outlook import likely_candidates
-from autotune.search.sampler import Axes, make_proposer
-from autotune.search.storage import LOCK_TIMEOUT_S, LOST_ERRORS, quietly
+from autotune.search.sampler import Axes, HearingSampler, make_proposer
+from autotune.search.storage import ENDED_ERROR, LOCK_TIMEOUT_S, LOST_ERRORS, quietly
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class Study:
         with quietly():
             self._home = Home(
                 identity,
-                sampler=self._proposer.inner or RandomSampler(),
+                sampler=HearingSampler(self._proposer.inner),
                 warn=warn,
                 path=path,
                 url=storage,
@@ -218,7 +217,7 @@ class Study:
         for trial in trials:
             if trial.state is not TrialState.WAITING:
                 continue
-            with suppress(optuna.exceptions.UpdateFinishedTrialError):
+            with suppress(ENDED_ERROR):
                 # Only one of several engines gets it to run.
                 running = self._home.study._storage.set_trial_state_values(
                     trial._trial_id, state=TrialState.RUNNING
@@ -257,7 +256,7 @@ class Study:
             return
         try:
             self._write(claim.trial, finished)
-        except optuna.exceptions.UpdateFinishedTrialError:
+        except ENDED_ERROR:
             # The claim was given up by others, or the trial ended from a dashboard; or it was told
             # already, before the storage failed for a moment.
             self._claims.drop()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import optuna
 
+from autotune.configuration import Configuration
 from autotune.events import StudyOpened
 from autotune.outcome import Outcome
 from autotune.request import SamplerName
@@ -101,14 +102,18 @@ def run_trials(
     return history
 
 
-def tell(study: Study, history: History, outcome: Outcome) -> History:
-    """Ends the trial that was asked for last."""
-    claim = study._claims.current
-    assert claim is not None
+def tell(
+    study: Study, history: History, outcome: Outcome, configuration: Configuration | None = None
+) -> History:
+    """Ends a trial, the one that was asked for last by default."""
+    if configuration is None:
+        claim = study._claims.current
+        assert claim is not None
+        configuration = claim.configuration
     trial = FinishedTrial(
         number=len(history.trials),
         purpose="search",
-        configuration=claim.configuration,
+        configuration=configuration,
         outcome=outcome,
     )
     study.tell(trial)

@@ -111,7 +111,7 @@ def test_a_shared_storage_that_is_lost_is_returned_to_with_everything_that_was_f
         finally:
             holder.close()
         wait_for_return(study)
-        history = tell(study, history, LANDSCAPE.outcome(second))
+        history = tell(study, history, LANDSCAPE.outcome(second), second)
         assert [t.user_attrs["trial"]["run"] for t in stored(study)] == ["other", "run-1", "run-1"]
         assert "RUNNING" not in states(study)
         third = LANDSCAPE.space.candidates[2]
