@@ -92,6 +92,25 @@ class SpacePlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOpened:
+    """The run works on a study that engines of other runs may share."""
+
+    study: str
+    """Its name; engines that differ in machine, libraries or limits have studies of other names."""
+    storage: str
+    """Its URL, without a password."""
+    num_trials: int
+    """Finished trials of other runs that were found in it."""
+    num_running: int
+    """Trials of other runs that go on."""
+    hosts: tuple[str, ...]
+    """Where these were run."""
+    again: bool
+    """It was lost before, and the run was alone meanwhile."""
+    kind: Literal["study_opened"] = "study_opened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
     """A configuration was given to a worker."""
 
@@ -130,6 +149,40 @@ class TrialFinished:
     """Wall time that was not spent in the trial's own steps."""
     predicted: Document | None = None
     kind: Literal["trial_finished"] = "trial_finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The engine that ran a trial of a shared study."""
+
+    host: str
+    run: str
+    run_id: str
+    """Tells apart runs of the same name."""
+    number: int
+    """The trial's number in that run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReceived:
+    """A trial that another engine of a shared study ran became known: nothing was measured here."""
+
+    number: int
+    """Its number in this run."""
+    purpose: Purpose
+    configuration: Document
+    outcome: Annotated[Outcome, Field(discriminator="kind")]
+    origin: Origin
+    kind: Literal["trial_received"] = "trial_received"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsAwaited:
+    """Nothing was left to try but what other engines of a shared study try at the moment."""
+
+    configurations: tuple[Document, ...]
+    hosts: tuple[str, ...]
+    kind: Literal["trials_awaited"] = "trials_awaited"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,9 +340,12 @@ Event: TypeAlias = (
     | WorkloadLoaded
     | ParityChecked
     | SpacePlanned
+    | StudyOpened
     | TrialStarted
     | TrialProgressed
     | TrialFinished
+    | TrialReceived
+    | TrialsAwaited
     | RegionClosed
     | BestChanged
     | LocalSGDPredicted

@@ -100,6 +100,9 @@ class Machine:
     """The speeds were kept from an earlier survey of the unchanged machine; the rest is of now."""
     digest: str = ""
     """Changes whenever the hardware, its driver or the measuring libraries change."""
+    likeness: str = ""
+    """The same for machines whose measurements can be compared: it leaves out what tells two
+    devices of the same make apart, but not which makes are visible."""
 
     @property
     def device(self) -> Device:

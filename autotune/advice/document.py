@@ -97,6 +97,8 @@ def trials_json(view: RunView) -> list[JsonValue]:
             "measured": _readings(trial.outcome) if isinstance(trial.outcome, Measured) else {},
             "predicted": trial.predicted or {},
             "cause": None if isinstance(trial.outcome, Measured) else trial.outcome.cause,
+            # Of another engine of a shared study: nothing was measured here.
+            **({"host": trial.origin.host} if trial.origin is not None else {}),
         }
         for trial in sorted(view.trials, key=lambda t: t.number)
         if trial.outcome is not None

@@ -49,6 +49,7 @@ def reasons(
             "that stay free as a margin."
         )
     yield from _batch_reasons(view, history, configuration, facts)
+    yield from shared_reasons(view)
     yield from _memory_reasons(history)
     yield from _checkpointing_reasons(history, configuration)
     if view.parity is not None:
@@ -112,6 +113,17 @@ def _why_no_change(view: RunView, history: History, rounds: str) -> str:
         f"Nothing proved faster than what you have: {tried}, and the best of them, {best}, made "
         f"{format_rate(rate)} samples/s against {format_rate(own)} {rounds}."
     )
+
+
+def shared_reasons(view: RunView) -> Iterator[str]:
+    """What rests on trials that engines on other machines ran."""
+    origins = [t.origin for t in view.trials if t.origin is not None]
+    if origins:
+        hosts = sorted({origin.host for origin in origins})
+        yield (
+            f"{len(origins)} trial(s) were run on {', '.join(hosts)}, by engines that share the "
+            "study on machines like this one; what the last rounds compare was measured here."
+        )
 
 
 def _memory_reasons(history: History) -> Iterator[str]:

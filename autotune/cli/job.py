@@ -169,11 +169,12 @@ def one_process(reader: Reader, processes: int) -> None:
 def _changed(
     stored: Request, reader: Reader, context: typer.Context, chosen: options.Plan
 ) -> Request:
-    """A stored request with a new budget and place for its files, where they were given."""
+    """A stored request with what may change of it; the storage's password is not in there."""
     return replace(
         stored,
         budget=_budget(reader, chosen, stored.budget),
         out=_absolute(chosen.out) if chosen.out else stored.out,
+        storage=chosen.storage or stored.storage,
         force=chosen.force if is_given(context, "force") else stored.force,
         parent_process=None,
     )

@@ -296,7 +296,7 @@ def _trial(trial: TrialView) -> list[str]:
             note = "still running"
     return [
         str(trial.number),
-        trial.purpose,
+        trial.purpose + (f" on {_cell(trial.origin.host)}" if trial.origin is not None else ""),
         str(trial.configuration),
         trial.state.replace("_", " "),
         samples,

@@ -34,7 +34,7 @@ from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
 from autotune.request import SAMPLERS, Request, SamplerName
 from autotune.run_directory import RunDirectory
-from autotune.starting import prepare, start_engine
+from autotune.starting import engine_environment, prepare, start_engine
 from autotune.view import RunView, fold
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
@@ -100,7 +100,8 @@ def tune(
         budget: Trials and seconds.
         sampler: `auto`, or one of Optuna's: `tpe`, `gp`, `random`, `grid`.
         seed: Of the sampler.
-        storage: An Optuna storage URL; None keeps the study in the run's directory.
+        storage: An Optuna storage URL, which engines on like machines may share; None keeps the
+            study in the run's directory.
         run_dir: Where runs are kept.
         name: The run's name; None makes one up.
         out: Where files are exported; None is `out` in the run's directory.
@@ -356,7 +357,7 @@ class _Call:
             # Earlier versions of TrainingArguments leave it behind, where it would also hold for
             # the checks in fp32.
             environment.pop("ACCELERATE_MIXED_PRECISION", None)
-        return environment
+        return engine_environment(self._request, environment)
 
 
 class _NoSignals(watch.Signals):

@@ -41,6 +41,8 @@ class History:
     """Sample efficiency by global batch size; 1 where it is not named."""
     required_local_sgd_steps: int | None = None
     """What the user insists on; None leaves it open."""
+    held: frozenset[Configuration] = frozenset()
+    """Candidates that other engines of a shared study try at this moment: known soon, not open."""
 
     @property
     def standing(self) -> Standing:
@@ -125,6 +127,7 @@ class History:
         """Whether it is a candidate that may be tried."""
         return (
             configuration in self.space.candidates
+            and configuration not in self.held
             and not self.is_tried(configuration)
             and self.closed_by(configuration) is None
         )
@@ -132,7 +135,7 @@ class History:
     @property
     def open_candidates(self) -> tuple[Configuration, ...]:
         """Candidates that may be tried, in the order of the space."""
-        closed = {c for r in self.regions for c in r.configurations}
+        closed = {c for r in self.regions for c in r.configurations} | self.held
         return tuple(c for c in self.space.candidates if c not in closed and not self.is_tried(c))
 
     @property
@@ -171,8 +174,13 @@ class History:
 
     @property
     def num_search_trials(self) -> int:
-        """Trials that count against the budget."""
+        """Trials of the search, by whomever they were run."""
         return sum(t.is_search for t in self.trials)
+
+    @property
+    def num_own_trials(self) -> int:
+        """Trials of the search that this run ran itself: those that count against its budget."""
+        return sum(t.is_search and t.origin is None for t in self.trials)
 
     def form_index(self, configuration: Configuration) -> int:
         """Place of its checkpointing form in the space, from the most memory kept to the least.
@@ -204,6 +212,7 @@ def finished_trials(view: RunView, *, forget_stopped: bool = False) -> tuple[Fin
             purpose=trial.purpose,
             configuration=trial.configuration,
             outcome=trial.outcome,
+            origin=trial.origin,
         )
         for trial in view.trials
         if trial.outcome is not None and not (forget_stopped and isinstance(trial.outcome, Stopped))

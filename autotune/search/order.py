@@ -51,6 +51,14 @@ class Over:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing can be tried now, but what other engines of a shared study try may change that."""
+
+    held: tuple[tuple[Configuration, str], ...] = ()
+    """What they try, and the hosts on which they do; empty where it is over in a moment."""
+
+
 def next_candidate(history: History) -> Next | Over:
     """The next candidate, or why there is none. A function of the history alone.
 

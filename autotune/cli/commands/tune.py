@@ -56,7 +56,8 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
             resume=chosen.resume,
         )
         before = documents.view_of(directory)
-        engine = starting.start_engine(directory, without_launch(os.environ))
+        variables = starting.engine_environment(request, without_launch(os.environ))
+        engine = starting.start_engine(directory, variables)
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
         if not chosen.json:

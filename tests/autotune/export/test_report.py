@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration import Configuration
+from autotune.events import Origin
 from autotune.export import report
 from autotune.export.bundle import Bundle
 from autotune.export.ranks import RanksHere
@@ -57,6 +58,17 @@ def test_every_trial_has_a_row_and_only_measured_ones_have_numbers() -> None:
     assert table["2"][2:6] == ["out of memory", "–", "–", "–"]
     assert table["2"][6] == "over the limit ¦ 4 GiB (at least 5.00 GiB)"
     assert list(rows(predicted))[2:] == [["1", "memory_total_bytes", "3.00 GiB"]]
+
+
+def test_a_trial_of_another_engine_names_its_host() -> None:
+    whole = bundle()
+    origin = Origin(host="node2", run="other", run_id="r", number=0)
+    first, *others = whole.trials
+    shared = replace(whole, trials=(replace(first, origin=origin), *others))
+    text = section(report.render(shared, NEW), "Trials").split("What was predicted")[0]
+    table = {row[0]: row[1:] for row in rows(text)}
+    assert table[str(first.number)][0] == f"{first.purpose} on node2"
+    assert table[str(others[0].number)][0] == others[0].purpose
 
 
 def test_reasons_advice_and_limits_are_told() -> None:
