@@ -65,7 +65,7 @@ def test_a_trial_of_another_engine_names_its_host() -> None:
     origin = Origin(host="node2", run="other", run_id="r", number=0)
     first, *others = whole.trials
     shared = replace(whole, trials=(replace(first, origin=origin), *others))
-    text = section(report.render(shared, NEW), "Trials").split("What was predicted")[0]
+    text = section(render(shared), "Trials").split("What was predicted")[0]
     table = {row[0]: row[1:] for row in rows(text)}
     assert table[str(first.number)][0] == f"{first.purpose} on node2"
     assert table[str(others[0].number)][0] == others[0].purpose
