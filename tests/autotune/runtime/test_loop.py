@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch.nn.parallel import DistributedDataParallel
 
+from autotune import FusedLocalSGD
+from tests.autotune.runtime.loop_job import counted
 from tests.autotune.runtime.ranks import Facts, facts_of, run
 from tests.testing.shared import case_folder
 
@@ -184,9 +193,31 @@ def test_averaging_every_step_is_warned_of(first: Facts) -> None:
     assert "slower than plain data parallel" in told
 
 
-def test_one_rank_of_a_launcher_exchanges_nothing(tmp_path: Path) -> None:
-    (alone,) = facts_of("lonely_job", tmp_path, num_ranks=1)
-    assert alone == {"kind": "MULTI_CPU", "enabled": False, "num_steps": 3, "sizes": []}
+@pytest.fixture
+def lonely(monkeypatch: pytest.MonkeyPatch) -> Iterator[Accelerator]:
+    """This process as the one rank that a launcher started."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+    launched = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}
+    for name, value in {**launched, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    AcceleratorState._reset_state(reset_partial_state=True)
+    yield Accelerator(cpu=True)
+    dist.destroy_process_group()
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_one_rank_of_a_launcher_exchanges_nothing(lonely: Accelerator) -> None:
+    assert lonely.distributed_type.value == "MULTI_CPU"
+    net = lonely.prepare(torch.nn.Linear(2, 2))
+    assert isinstance(net, DistributedDataParallel)
+    with counted() as sizes, FusedLocalSGD(lonely, net, 2) as local:
+        for _ in range(3):
+            net(torch.ones(1, 2)).sum().backward()
+            local.step()
+    assert sizes == []
+    assert (local.enabled, local.num_steps) == (False, 3)
 
 
 @pytest.fixture(scope="module")
