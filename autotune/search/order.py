@@ -2,10 +2,10 @@
 
 The baseline comes first. From there a geometric ladder climbs up and down the micro-batch sizes
 for as long as it helps, and the neighbours of the best are filled in. A baseline that checkpoints
-is first held against training without. Other checkpointing forms
-are tried only where they can pay: where memory closes larger micro-batches that, by what was
-measured, would gain more than the recomputation costs. One of them is looked at in any case, so
-that its price is a reading and not an assumption.
+is first held against training without. Other checkpointing forms are tried only where they can pay:
+where memory closes larger micro-batches that, by what was measured, would gain more than the
+recomputation costs. One of them is looked at in any case, so that its price is a reading and not an
+assumption; and so is the largest size, far from where a noisy ladder may have ended.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ def next_candidate(history: History) -> Next | Over:
         or _refine(outlook)
         or _other_form(outlook)
         or _look_at_checkpointing(outlook)
+        or _look_at_the_largest(outlook)
     )
     if proposal is None:
         return Over(reason=_why_over(history))
@@ -224,6 +225,23 @@ def _look_at_checkpointing(outlook: Outlook) -> Next | None:
         configuration=max(at_best_size, key=outlook.speed),
         why=f"what another checkpointing form costs at {leader}",
     )
+
+
+def _look_at_the_largest(outlook: Outlook) -> Next | None:
+    """The largest size that fits, if nothing near it was tried.
+
+    Readings that waver end a ladder early, and a step of a single micro-batch is no point on its
+    curve: it adds no gradients up.
+    """
+    leader = outlook.leader.configuration
+    fitting = [c for c in outlook.open(leader.checkpointing) if outlook.may_fit(c)]
+    if not fitting:
+        return None
+    largest = max(fitting, key=lambda c: c.micro_batch_size)
+    tried = max(outlook.column(leader.checkpointing))
+    if largest.micro_batch_size < 2 * tried:
+        return None
+    return Next(configuration=largest, why="the largest that may fit, far from what was tried")
 
 
 def _why_over(history: History) -> str:
