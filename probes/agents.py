@@ -7,6 +7,7 @@ error where node 0 is gone; and nothing that it started outlives it.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -36,8 +37,6 @@ from probes.nodes import FACTS, Node, NodeFacts, facts_of_here
 
 _FAREWELL_S = 5.0
 """How long node 0 waits for the others to read what it says at the end."""
-_INTERNAL = 1
-"""What the others leave with where node 0 is left by an exception."""
 
 
 class Meeting:
@@ -127,7 +126,8 @@ class Meeting:
 def host_meeting(node: Node) -> Iterator[Meeting]:
     """Node 0's side of the meeting, open until the block is left.
 
-    Where the block is left without `dismiss`, the other nodes leave with an error.
+    Where the block is left without `dismiss`, the other nodes leave with an error: with the
+    `exit_code` of the exception, if it has one.
 
     Args:
         node: Node 0.
@@ -144,10 +144,12 @@ def host_meeting(node: Node) -> Iterator[Meeting]:
     try:
         yield meeting
     except BaseException as error:
-        meeting.dismiss(_INTERNAL, str(error))
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        code = getattr(error, "exit_code", 128 + signal.SIGINT if is_interrupt else 1)
+        meeting.dismiss(int(code), "Interrupted." if is_interrupt else str(error))
         raise
     finally:
-        meeting.dismiss(_INTERNAL, "Node 0 left without a word.")
+        meeting.dismiss(1, "Node 0 left without a word.")
         line.close()
         del store
 

@@ -55,14 +55,15 @@ _SHARES: dict[str, float] = {
     "pairs": 0.13,
 }
 """What part of the time each step may take."""
-_SAMPLE_S = 0.005
+_SAMPLE_S = 0.01
 """Shorter calls are repeated until a sample is this long."""
 _MIN_SAMPLES = 3
-_MAX_SAMPLES = 9
-_SLOT = 1 / 8
-"""What part of a step's time all sizes but the largest may take each: four times the size takes
-four times as long, so that half of the time is left for the largest."""
+_MAX_SAMPLES = 15
+_SLOT = 1 / 16
+"""What part of a step's time the samples of each size but the largest may take, so that most of it
+is left for the largest, which takes four times as long as the one before."""
 _PING_BYTES = 8
+_NUM_PINGS = 25
 _MIN_PAIR_BYTES = 64 * 1024
 
 
@@ -271,14 +272,15 @@ def _collective(
 
 def _time_collective(
     group: _Group, collective: Collective, payload_bytes: int, share_s: float
-) -> float:
+) -> tuple[float, float]:
     """Times a collective over all sizes for which there is time.
 
     Returns:
-        Bytes that this rank has sent at least.
+        Bytes that this rank has sent at least, and the bytes a second that each link carried at the
+        largest size, on which all ranks agree.
     """
     start_s = time.perf_counter()
-    spent_s = once_s = sent_bytes = 0.0
+    spent_s = once_s = sent_bytes = bytes_per_s = 0.0
     last_bytes = SMALLEST_BYTES
     for wanted_bytes in sizes(payload_bytes):
         # A message takes at most in proportion longer than a smaller one.
@@ -300,8 +302,9 @@ def _time_collective(
         group.tell(Said(exchange=exchange))
         last_bytes = wanted_bytes
         sent_bytes += bus_factor(collective, group.num_ranks) * num_bytes * len(samples_s)
+        bytes_per_s = bus_factor(collective, group.num_ranks) * num_bytes / once_s
         (spent_s,) = group.agree(time.perf_counter() - start_s)
-    return sent_bytes
+    return sent_bytes, bytes_per_s
 
 
 def _time_pairs(group: _Group, payload_bytes: int, share_s: float, bytes_per_s: float) -> None:
@@ -345,7 +348,7 @@ def _one_way_s(group: _Group, other: int, message: Tensor, *, is_first: bool) ->
             work.wait()
 
     there, back = (dist.isend, dist.irecv) if is_first else (dist.irecv, dist.isend)
-    num_round_trips = _MIN_SAMPLES if message.nbytes > _PING_BYTES else 3 * _MAX_SAMPLES
+    num_round_trips = _MIN_SAMPLES if message.nbytes > _PING_BYTES else _NUM_PINGS
     times_s = []
     for _ in range(1 + num_round_trips):
         start_s = time.perf_counter()
@@ -378,15 +381,13 @@ def _measure(group: _Group, options: Options) -> None:
     samples_s, _, _ = group.samples(group.barrier, slot_s=_SHARES[BARRIER] * limit_s)
     group.tell(Said(reading=_reading(BARRIER, samples_s)))
     sent_before = interfaces.sent_bytes()
-    sent_bytes = 0.0
-    start_s = time.perf_counter()
-    for collective in COLLECTIVES:
-        moved_bytes = _time_collective(
+    moved = {
+        collective: _time_collective(
             group, collective, options.payload_bytes, _SHARES[collective] * limit_s
         )
-        if collective == "all-reduce":
-            sent_bytes = moved_bytes
-            spent_s = time.perf_counter() - start_s
+        for collective in COLLECTIVES
+    }
+    sent_bytes, bytes_per_s = moved["all-reduce"]
     if os.environ["LOCAL_RANK"] == "0":
         traffic = _traffic(sent_before, sent_bytes)
         store = rank_store("probe", options.call_limit_s)
@@ -396,7 +397,6 @@ def _measure(group: _Group, options: Options) -> None:
                 found = TypeAdapter(Traffic).validate_json(store.get(f"traffic/{node}"))
                 group.tell(Said(traffic=found))
     if group.num_ranks <= MAX_PAIRED_RANKS:
-        (bytes_per_s,) = group.agree(sent_bytes / spent_s)
         _time_pairs(group, options.payload_bytes, _SHARES["pairs"] * limit_s, bytes_per_s)
 
 

@@ -24,8 +24,8 @@ from tests.testing.relay import DEVICE
 
 ROOT = Path(__file__).parents[2]
 _ADDRESSES = ("10.88.0.1", "10.88.0.2")
-_BURST_BYTES = 64 * 1024
-"""What the bucket holds: sent at once after a pause, whatever the rate."""
+_BURST_S = 0.004
+"""What the bucket holds, in seconds of the rate: so much is sent at once after a pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def _shape(nodes: TwoNodes, node: int, verb: str, rate_mbit: float) -> None:
     _call(
         *nodes.command(node, ["tc", "qdisc", verb, "dev", nodes.interfaces[node]]),
         *("root", "tbf", "rate", f"{rate_mbit:g}mbit"),
-        *("burst", str(_BURST_BYTES), "latency", "50ms"),
+        *("burst", str(round(rate_mbit * 1e6 / 8 * _BURST_S)), "latency", "50ms"),
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import typer
@@ -26,30 +27,44 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
     """Runs the command."""
     reader = Reader(context)
     processes = reader.at_least("processes", chosen.processes, 1) or 1
-    try:
+    with _in_our_words():
         node = node_of_this_process()
         if node is not None and node.rank > 0:
             return agents.serve(node, on_word=output.talk)
-        with nullcontext() if node is None else agents.host_meeting(node) as meeting:
-            machine = known_machine(fresh=chosen.fresh, on_progress=_tell)
-            findings: tuple[Finding, ...] = ()
-            if processes > 1:
-                ranks = Ranks(num_processes=processes)
-                if meeting is not None:
-                    if processes % meeting.num_nodes:
-                        raise _uneven(reader, processes, meeting.num_nodes)
-                    ranks = Ranks(
-                        num_processes=processes,
-                        num_nodes=meeting.num_nodes,
-                        meeting=meeting.address,
-                    )
-                    findings = compare(meeting.gather(), ranks.num_local)
-                link = measure(ranks, machine, on_step=_Teller())
-                machine = replace(machine, links=(link,), findings=(*machine.findings, *findings))
+        if node is None:
+            return _show(_probed(chosen, Ranks(num_processes=processes)), as_json=chosen.json)
+        with agents.host_meeting(node) as meeting, _in_our_words():
+            if processes > 1 and processes % node.num_nodes:
+                raise UsageError(
+                    f"{reader.flag('processes')} {processes} do not spread evenly over "
+                    f"{node.num_nodes} nodes.",
+                    f"Take a multiple of {node.num_nodes}, or 1.",
+                )
+            ranks = Ranks(
+                num_processes=processes,
+                num_nodes=node.num_nodes if processes > 1 else 1,
+                meeting=meeting.address,
+            )
+            findings = compare(meeting.gather(), ranks.num_local) if processes > 1 else ()
+            machine = _probed(chosen, ranks)
+            machine = replace(machine, findings=(*machine.findings, *findings))
             code = _show(machine, as_json=chosen.json)
-            if meeting is not None:
-                meeting.dismiss(code)
+            meeting.dismiss(code)
             return code
+
+
+def _probed(chosen: options.Probe, ranks: Ranks) -> Machine:
+    """This machine, with the link between ranks where there are several."""
+    machine = known_machine(fresh=chosen.fresh, on_progress=_tell)
+    if ranks.num_processes == 1:
+        return machine
+    return replace(machine, links=(measure(ranks, machine, on_step=_Teller()),))
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
     except ProbeError as error:
         raise in_our_words(error) from error
 
@@ -58,13 +73,6 @@ def in_our_words(error: ProbeError) -> AutotuneError:
     """What a probe says has to be changed, as an error of a command."""
     kind = UsageError if error.is_usage else DeviceError
     return kind(error.cause, error.remedy)
-
-
-def _uneven(reader: Reader, processes: int, num_nodes: int) -> UsageError:
-    return UsageError(
-        f"{reader.flag('processes')} {processes} do not spread evenly over {num_nodes} nodes.",
-        f"Take a multiple of {num_nodes}, or 1.",
-    )
 
 
 def _show(machine: Machine, *, as_json: bool) -> int:
