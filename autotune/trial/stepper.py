@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 
 from autotune.configuration import Configuration
-from autotune.trial.training_arguments import set_checkpointing, training_arguments
+from autotune.trial.training_arguments import (
+    is_stream,
+    set_checkpointing,
+    training_arguments,
+)
 from autotune.workload.live.trainer import make_trainer
 from autotune.workload.loaded import Batch, LoadedWorkload, Row, num_rows
 
@@ -218,13 +222,16 @@ class AccelerateStepper(Stepper):
         from transformers import Trainer, get_scheduler, set_seed
 
         arguments = training_arguments(workload, configuration, output_dir)
-        is_stream = isinstance(workload.train_dataset, torch.utils.data.IterableDataset)
+        has_no_length = is_stream(workload)
         self.accelerator = Accelerator(
             gradient_accumulation_steps=configuration.accumulation_steps,
             mixed_precision="bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no",
             cpu=arguments.use_cpu,
             # Without it the order of the rows would depend on what drew random numbers before.
-            dataloader_config=DataLoaderConfiguration(use_seedable_sampler=not is_stream),
+            dataloader_config=DataLoaderConfiguration(
+                use_seedable_sampler=not has_no_length,
+                dispatch_batches=False if has_no_length else None,
+            ),
         )
         set_seed(arguments.seed)
         config: Any = getattr(workload.model, "config", None)
@@ -234,7 +241,7 @@ class AccelerateStepper(Stepper):
         dataloader: torch.utils.data.DataLoader[Row] = torch.utils.data.DataLoader(
             workload.train_dataset,
             batch_size=configuration.micro_batch_size,
-            shuffle=not is_stream,
+            shuffle=not has_no_length,
             collate_fn=workload.data_collator,
         )
         optimizer_class, optimizer_options = Trainer.get_optimizer_cls_and_kwargs(arguments)
