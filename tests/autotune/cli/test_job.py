@@ -147,6 +147,18 @@ M = ("--model", "m", "--dataset", "d", "--task", "causal-lm")
 
 
 @pytest.mark.parametrize(
+    ("text", "size", "sizes"),
+    [("64", 64, None), ("8..64", None, (8, 64)), ("auto", None, (1, 2**20))],
+)
+def test_a_global_batch_size_is_kept_or_chosen(
+    build: Build, text: str, size: int | None, sizes: tuple[int, int] | None
+) -> None:
+    request = build(*M, "--task", "causal-lm", "--global-batch-size", text, "--processes", "2")
+    assert (request.goal.global_batch_size, request.goal.global_batch_size_range) == (size, sizes)
+    assert request.processes == 2
+
+
+@pytest.mark.parametrize(
     ("arguments", "cause", "remedy"),
     [
         ((), "no model to train", "--demo"),
@@ -157,8 +169,8 @@ M = ("--model", "m", "--dataset", "d", "--task", "causal-lm")
         ((*M, "--task", "causal-ml"), "--task cannot be 'causal-ml'", "'causal-lm'"),
         ((*M, "--precision", "int8"), "--precision cannot be 'int8'", "fp32, bf16, fp16"),
         ((*M, "--sampler", "tpee"), "--sampler cannot be", "Did you mean 'tpe'?"),
-        ((*M, "--global-batch-size", "auto"), "takes a number, not 'auto'", "for example 64"),
-        ((*M, "--global-batch-size", "8..64"), "takes a number, not '8..64'", "for example 64"),
+        ((*M, "--global-batch-size", "most"), "a range or auto, not 'most'", "for example 64"),
+        ((*M, "--global-batch-size", "64..8"), "a range or auto, not '64..8'", "32..256"),
         ((*M, "--global-batch-size", "0"), "takes a number", "for example 64"),
         (
             (*M, "--global-batch-size", "64", "--micro-batch-size", "48"),
@@ -169,7 +181,7 @@ M = ("--model", "m", "--dataset", "d", "--task", "causal-lm")
         ((*M, "--memory-limit", "lots"), "'lots' is not a size", "6GiB"),
         ((*M, "--budget", "soon"), "'soon' is not a time", "10m"),
         ((*M, "--trials", "0"), "--trials must be at least 1", "larger"),
-        ((*M, "--processes", "2"), "measures one training process", "--processes"),
+        ((*M, "--processes", "0"), "--processes must be at least 1", "larger"),
         ((*M, "--local-sgd", "often"), "takes auto, off or a number", "auto"),
         ((*M, "--lora-alpha", "4"), "--lora-alpha needs --lora-rank", "--lora-rank 8"),
         ((*M, "--lora-rank", "4", "--lora-dropout", "1"), "from 0 up to 1", "0.05"),
