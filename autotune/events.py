@@ -92,6 +92,25 @@ class SpacePlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StudyOpened:
+    """The run works on a study that engines of other runs may share."""
+
+    study: str
+    """Its name; engines that differ in machine, libraries or limits have studies of other names."""
+    storage: str
+    """Its URL, without a password."""
+    num_trials: int
+    """Finished trials of other runs that were found in it."""
+    num_running: int
+    """Trials of other runs that go on."""
+    hosts: tuple[str, ...]
+    """Where these were run."""
+    again: bool
+    """It was lost before, and the run was alone meanwhile."""
+    kind: Literal["study_opened"] = "study_opened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialStarted:
     """A configuration was given to a worker."""
 
@@ -133,6 +152,40 @@ class TrialFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The engine that ran a trial of a shared study."""
+
+    host: str
+    run: str
+    run_id: str
+    """Tells apart runs of the same name."""
+    number: int
+    """The trial's number in that run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReceived:
+    """A trial that another engine of a shared study ran became known: nothing was measured here."""
+
+    number: int
+    """Its number in this run."""
+    purpose: Purpose
+    configuration: Document
+    outcome: Annotated[Outcome, Field(discriminator="kind")]
+    origin: Origin
+    kind: Literal["trial_received"] = "trial_received"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsAwaited:
+    """Nothing was left to try but what other engines of a shared study try at the moment."""
+
+    configurations: tuple[Document, ...]
+    hosts: tuple[str, ...]
+    kind: Literal["trials_awaited"] = "trials_awaited"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RegionClosed:
     """Candidates were ruled out by what a trial showed."""
 
@@ -152,6 +205,36 @@ class BestChanged:
     speedup: float | None
     """Over the baseline's search trial; None where the baseline was not measured."""
     kind: Literal["best_changed"] = "best_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSGDPredicted:
+    """What averaging every so many steps would give, by what a trial on several ranks measured."""
+
+    trial: int
+    """Number of that trial."""
+    local_sgd_steps: int
+    """The steps that promise most; 1 where the exchange of gradients stays."""
+    rows: tuple[Document, ...]
+    """Objects with `local_sgd_steps`, `step_s`, `samples_per_s`, `sample_efficiency`,
+    `useful_samples_per_s` and `is_measured`, which holds for the exchange of gradients alone."""
+    sentence: str
+    kind: Literal["local_sgd_predicted"] = "local_sgd_predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseScaleMeasured:
+    """How many rows a gradient needs before more of them stop helping."""
+
+    value: float | None
+    """Rows; None where the mean gradient did not stand out from the noise."""
+    interval: tuple[float, float | None]
+    num_windows: int
+    num_micro_batches: int
+    rows_per_micro_batch: int
+    is_preconditioned: bool
+    note: str
+    kind: Literal["noise_scale_measured"] = "noise_scale_measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,11 +340,16 @@ Event: TypeAlias = (
     | WorkloadLoaded
     | ParityChecked
     | SpacePlanned
+    | StudyOpened
     | TrialStarted
     | TrialProgressed
     | TrialFinished
+    | TrialReceived
+    | TrialsAwaited
     | RegionClosed
     | BestChanged
+    | LocalSGDPredicted
+    | NoiseScaleMeasured
     | SearchEnded
     | ConfirmationContinued
     | Confirmed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from autotune.errors import JournalError
 from autotune.goal import Budget, Goal
 from autotune.run_directory import RunDirectory, write_atomically
+from autotune.storage_url import without_password
 from autotune.workload.spec import Workload, WorkloadSpec
 
 Driver: TypeAlias = Literal["trainer", "accelerate"]
@@ -43,11 +44,22 @@ class Request:
     seed: int = 0
     """Seed of the sampler; the workload has its own."""
     storage: str | None = None
-    """An Optuna storage URL; None keeps the study in the run directory."""
+    """An Optuna storage URL, in memory with its password; None keeps the study in the run
+    directory."""
     out: str | None = None
     """Where to export; None is `out` in the run directory."""
     force: bool = False
     """Overwrite exported files of another run."""
+    with_one_process: bool = True
+    """Whether one process alone may be recommended where several are asked for."""
+    alone: bool = False
+    """Whether one rank stands for all of them in the trials, since no others can be started."""
+    num_nodes: int = 1
+    """Machines that the ranks are spread over."""
+    meeting: str | None = None
+    """Where the agents of several machines wait."""
+    least_device_bytes: int | None = None
+    """Memory of the smallest device of several machines, which decides for every rank."""
     parent_process: int | None = None
     """A calling process without which the engine must not go on."""
     working_directory: str = field(default_factory=os.getcwd)
@@ -71,9 +83,16 @@ def request_adapter() -> TypeAdapter[Request]:
     return TypeAdapter(Request)
 
 
+def public(request: Request) -> Request:
+    """The request as it may be written down: its storage has no password."""
+    if request.storage is None:
+        return request
+    return replace(request, storage=without_password(request.storage))
+
+
 def save(request: Request, run: RunDirectory) -> None:
     """Writes the request into its run directory."""
-    text = request_adapter().dump_json(request, indent=2).decode()
+    text = request_adapter().dump_json(public(request), indent=2).decode()
     write_atomically(run.request, text + "\n", mode=0o600)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from autotune import control, lease
+from autotune import control, lease, storage_url
 from autotune import request as requests
 from autotune.errors import UsageError
 from autotune.request import Request
@@ -83,6 +84,19 @@ def _forget(run: RunDirectory) -> None:
     for path in (run.journal, run.progress, run.study):
         if path.exists():
             path.rename(path.with_name(f"{path.name}.{stamp}"))
+
+
+def engine_environment(request: Request, base: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables for the engine of a request: the password of its storage stands nowhere else.
+
+    Args:
+        request: What is asked for.
+        base: All other variables.
+    """
+    environment = dict(base)
+    if request.storage is not None:
+        environment[storage_url.VARIABLE] = storage_url.with_password(request.storage, base) or ""
+    return environment
 
 
 def start_engine(

@@ -18,8 +18,11 @@ from autotune.events import (
     Document,
     FilesExported,
     HoldChanged,
+    LocalSGDPredicted,
     MachineProbed,
+    NoiseScaleMeasured,
     NoteAdded,
+    Origin,
     ParityChecked,
     RecommendationMade,
     Record,
@@ -28,8 +31,11 @@ from autotune.events import (
     RunStarted,
     SearchEnded,
     SpacePlanned,
+    StudyOpened,
     TrialFinished,
     TrialProgressed,
+    TrialReceived,
+    TrialsAwaited,
     TrialStarted,
     WarningRaised,
     WorkloadLoaded,
@@ -54,6 +60,8 @@ class TrialView:
     wall_s: float | None = None
     overhead_s: float | None = None
     predicted: Document | None = None
+    origin: Origin | None = None
+    """The engine that ran it, where that is another one of a shared study."""
 
     @property
     def state(self) -> str:
@@ -85,11 +93,15 @@ class RunView:
     workload: WorkloadLoaded | None = None
     parity: ParityChecked | None = None
     space: SpacePlanned | None = None
+    study: StudyOpened | None = None
+    """The study that is shared with other runs, if it is."""
     trials: tuple[TrialView, ...] = ()
     progress: TrialProgressed | None = None
     """Of the running trial; None between trials."""
     closed: tuple[RegionClosed, ...] = ()
     best: BestChanged | None = None
+    local_sgd: LocalSGDPredicted | None = None
+    noise_scale: NoiseScaleMeasured | None = None
     search_ended: SearchEnded | None = None
     confirmed: Confirmed | None = None
     recommendation: Document | None = None
@@ -117,7 +129,7 @@ class RunView:
     @property
     def num_search_trials(self) -> int:
         """Trials that count against the budget, the running one included."""
-        return sum(trial.purpose in ("baseline", "search") for trial in self.trials)
+        return sum(t.purpose in ("baseline", "search") and t.origin is None for t in self.trials)
 
     @property
     def running(self) -> TrialView | None:
@@ -174,6 +186,8 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(view, parity=event)
         case SpacePlanned():
             return replace(view, space=event, stage="searching")
+        case StudyOpened():
+            return replace(view, study=event)
         case TrialStarted():
             trial = TrialView(
                 number=event.number,
@@ -205,10 +219,28 @@ def _apply(view: RunView, record: Record) -> RunView:
             )
             others = tuple(t for t in view.trials if t.number != event.number)
             return replace(view, trials=(*others, finished_trial), progress=None)
+        case TrialReceived():
+            received = TrialView(
+                number=event.number,
+                purpose=event.purpose,
+                configuration=Configuration.from_json(event.configuration),
+                why="",
+                started_s=record.t_s,
+                outcome=event.outcome,
+                origin=event.origin,
+            )
+            others = tuple(t for t in view.trials if t.number != event.number)
+            return replace(view, trials=(*others, received))
+        case TrialsAwaited():
+            return view
         case RegionClosed():
             return replace(view, closed=(*view.closed, event))
         case BestChanged():
             return replace(view, best=event)
+        case LocalSGDPredicted():
+            return replace(view, local_sgd=event)
+        case NoiseScaleMeasured():
+            return replace(view, noise_scale=event)
         case SearchEnded():
             return replace(view, search_ended=event, stage="confirming")
         case ConfirmationContinued():

@@ -16,12 +16,14 @@ from probes.nvml import NvmlView
 MEASURING = 1
 """Counts up whenever the probes measure differently."""
 
-_VARIABLES = (
+_CHOOSING = (
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "HIP_VISIBLE_DEVICES",
     "ROCR_VISIBLE_DEVICES",
     "ZE_AFFINITY_MASK",
+)
+_COMPUTING = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "KMP_AFFINITY",
@@ -34,9 +36,11 @@ _VARIABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """Hardware, driver and measuring libraries, and the digest of them."""
+    """Hardware, driver and measuring libraries, and the digests of them."""
 
     digest: str
+    likeness: str
+    """The same for every machine of the same make: no serial numbers, and no choice of devices."""
     versions: tuple[tuple[str, str], ...]
 
 
@@ -76,12 +80,20 @@ def fingerprint(
         "total_gib": round(total_bytes / 2**30),
         "devices": [[d.uuid, d.name, d.total_bytes, d.is_instance] for d in nvml.devices],
         "fault": None if nvml.fault is None else nvml.fault.code,
-        "environment": {name: environment.get(name) for name in _VARIABLES},
+        "environment": {name: environment.get(name) for name in (*_CHOOSING, *_COMPUTING)},
     }
-    text = json.dumps(document, sort_keys=True)
+    alike = document | {
+        "devices": [[d.name, d.total_bytes, d.is_instance] for d in nvml.devices],
+        "environment": {name: environment.get(name) for name in _COMPUTING},
+    }
     return Fingerprint(
-        digest=hashlib.sha256(text.encode()).hexdigest()[:16], versions=tuple(versions.items())
+        digest=digest_of(document), likeness=digest_of(alike), versions=tuple(versions.items())
     )
+
+
+def digest_of(document: object) -> str:
+    """Sixteen characters that change with any part of a JSON document."""
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def processor(root: Path = Path("/")) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from probes import devices
-from probes.fingerprint import fingerprint, processor
-from probes.machine import Host, Machine
+from probes.fingerprint import digest_of, fingerprint, processor
+from probes.machine import Device, Host, Machine
 from probes.memory import read_host_total_bytes, read_memory, read_num_cores
 from probes.nvml import NvmlView
 from probes.torch_devices import TorchView
@@ -56,4 +56,11 @@ def present(
         findings=found.findings,
         versions=state.versions,
         digest=state.digest,
+        likeness=digest_of([state.likeness, *map(_make, found.devices)]),
     )
+
+
+def _make(device: Device) -> list[object]:
+    """What is the same for every device of this make; the memory of a CPU is the host's."""
+    total_gib = 0 if device.kind == "cpu" else round(device.total_bytes / 2**30)
+    return [device.kind, device.name, total_gib, device.mig]

@@ -87,9 +87,10 @@ class Goal:
         str | None,
         option(
             "--global-batch-size",
-            "Samples per optimizer step; by default the baseline's.",
+            "Samples per optimizer step; by default the baseline's. With a range, or auto, the "
+            "best for learning per second is chosen.",
             panel=GOAL,
-            metavar="N",
+            metavar="N|LOW..HIGH|auto",
         ),
     ] = None
     memory_limit: Annotated[
@@ -177,7 +178,10 @@ class Search(Processes):
         str | None,
         option(
             "--storage",
-            "Optuna storage URL; by default a file in the run's directory.",
+            "A database URL that Optuna takes; by default a file of the run. Several machines "
+            "share one study: start the same job with the same URL on each, for example "
+            "postgresql+psycopg://user@host/database. Like machines then try each candidate once; "
+            "unlike ones never mix.",
             panel=SEARCH,
             metavar="URL",
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import assert_never
 
+from autotune.configuration import Configuration
 from autotune.display.output import one_line
 from autotune.events import (
     BestChanged,
@@ -14,7 +15,9 @@ from autotune.events import (
     Event,
     FilesExported,
     HoldChanged,
+    LocalSGDPredicted,
     MachineProbed,
+    NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
     RecommendationMade,
@@ -23,8 +26,11 @@ from autotune.events import (
     RunStarted,
     SearchEnded,
     SpacePlanned,
+    StudyOpened,
     TrialFinished,
     TrialProgressed,
+    TrialReceived,
+    TrialsAwaited,
     TrialStarted,
     WarningRaised,
     WorkloadLoaded,
@@ -53,9 +59,10 @@ WORDS: Mapping[str, str] = {
 
 
 def state(trial: TrialView) -> str:
-    """A trial's state with its glyph; the baseline is marked."""
+    """A trial's state with its glyph; the baseline is marked, and another machine named."""
     word = "baseline" if trial.purpose == "baseline" and trial.measured else WORDS[trial.state]
-    return f"{GLYPHS[trial.state]} {word}"
+    where = f" on {one_line(trial.origin.host)}" if trial.origin is not None else ""
+    return f"{GLYPHS[trial.state]} {word}{where}"
 
 
 def speedup(trial: TrialView, view: RunView) -> float | None:
@@ -94,6 +101,14 @@ def outcome(ended: Outcome) -> str:
             assert_never(ended)
 
 
+def noise_scale(event: NoiseScaleMeasured) -> str:
+    """A noise scale with its interval, in rows."""
+    low, high = event.interval
+    to = f"to {high:.3g}" if high is not None else "upwards"
+    value = "unknown" if event.value is None else f"{event.value:.3g} rows"
+    return f"{value} (95 %: {low:.3g} {to}), {event.note}"
+
+
 def lines(event: Event, view: RunView) -> list[str]:
     """An event in words, one line each; `view` is the run with the event applied."""
     match event:
@@ -123,6 +138,8 @@ def lines(event: Event, view: RunView) -> list[str]:
                     for out in event.ruled_out
                 ),
             ]
+        case StudyOpened():
+            return [study(event)]
         case TrialStarted():
             trial = view.trial(event.number)
             what = f"{trial.configuration}" if trial else ""
@@ -142,10 +159,26 @@ def lines(event: Event, view: RunView) -> list[str]:
                 f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: "
                 f"{outcome(event.outcome)}{change}"
             ]
+        case TrialReceived():
+            kind = event.outcome.kind
+            received = view.trial(event.number)
+            what = f" {received.configuration}" if received else ""
+            return [
+                f"{GLYPHS[kind]} trial {event.number}{what} {WORDS[kind]} on "
+                f"{one_line(event.origin.host)}, by its run {one_line(event.origin.run)}: "
+                f"{outcome(event.outcome)}"
+            ]
+        case TrialsAwaited():
+            awaited = ", ".join(str(Configuration.from_json(c)) for c in event.configurations)
+            return [f"  waits for {awaited}, tried on {one_line(', '.join(event.hosts))}"]
         case RegionClosed():
             return [
                 f"  {event.num_removed} ruled out: {one_line(event.what)}, {one_line(event.reason)}"
             ]
+        case LocalSGDPredicted():
+            return [f"· {one_line(event.sentence)}"]
+        case NoiseScaleMeasured():
+            return [f"✓ gradient noise scale {noise_scale(event)}"]
         case BestChanged():
             is_other = event.speedup is not None and event.speedup != 1.0
             change = f", {format_change(event.speedup or 1.0)}" if is_other else ""
@@ -178,6 +211,18 @@ def lines(event: Event, view: RunView) -> list[str]:
             return [f"run ended: {one_line(event.reason)}"]
         case _:
             assert_never(event)
+
+
+def study(event: StudyOpened) -> str:
+    """Which study is shared, and what others have done in it."""
+    where = f"study {event.study} in {one_line(event.storage)}"
+    if not event.hosts:
+        found = "no trials of others yet"
+    else:
+        plural = "" if event.num_trials == 1 else "s"
+        found = f"{event.num_trials} finished trial{plural} of others, {event.num_running} running"
+        found += f" ({one_line(', '.join(event.hosts))})"
+    return f"✓ {'joined again: ' if event.again else ''}{where}: {found}"
 
 
 def progress(event: TrialProgressed) -> str:

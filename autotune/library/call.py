@@ -34,12 +34,13 @@ from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
 from autotune.request import SAMPLERS, Request, SamplerName
 from autotune.run_directory import RunDirectory
-from autotune.starting import prepare, start_engine
+from autotune.starting import engine_environment, prepare, start_engine
 from autotune.view import RunView, fold
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
 from autotune.workload.live.job import Job, base_trainer, job_of_parts, job_of_trainer
 from autotune.workload.spec import Capsule
+from probes.launch import without_launch
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +100,8 @@ def tune(
         budget: Trials and seconds.
         sampler: `auto`, or one of Optuna's: `tpe`, `gp`, `random`, `grid`.
         seed: Of the sampler.
-        storage: An Optuna storage URL; None keeps the study in the run's directory.
+        storage: An Optuna storage URL, which engines on like machines may share; None keeps the
+            study in the run's directory.
         run_dir: Where runs are kept.
         name: The run's name; None makes one up.
         out: Where files are exported; None is `out` in the run's directory.
@@ -169,6 +171,9 @@ def tune(
             budget=budget,
             sampler=sampler,
             processes=num_ranks,
+            # A job that runs already has the ranks that it was started with.
+            with_one_process=False,
+            alone=ranks.spans_machines(num_ranks),
             seed=seed,
             storage=storage,
             out=str(out) if out is not None else None,
@@ -347,12 +352,12 @@ class _Call:
                 raise
 
     def _environment(self) -> dict[str, str]:
-        environment = ranks.without_launch(dict(os.environ))
+        environment = without_launch(dict(os.environ))
         if self._request.workload.precision != "fp32":
             # Earlier versions of TrainingArguments leave it behind, where it would also hold for
             # the checks in fp32.
             environment.pop("ACCELERATE_MIXED_PRECISION", None)
-        return environment
+        return engine_environment(self._request, environment)
 
 
 class _NoSignals(watch.Signals):

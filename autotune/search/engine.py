@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -12,14 +13,15 @@ from autotune.events import (
     SearchEnded,
     TrialFinished,
     TrialProgressed,
+    TrialReceived,
+    TrialsAwaited,
     TrialStarted,
 )
 from autotune.outcome import Measured, Outcome, Purpose, Stopped, TimedOut
 from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
+from autotune.search.finished import Arrival, FinishedTrial
 from autotune.search.history import History
-from autotune.search.order import Next, Over
-from autotune.search.ranking import Standing
+from autotune.search.order import Next, Over, Wait
 from autotune.search.session import Session
 from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialPlan, TrialResult, run_trial
@@ -31,13 +33,19 @@ TIME_LIMIT_FACTOR = 10.0
 LEAST_TIME_LIMIT_S = 60.0
 LEAST_LEFT_S = 5.0
 """What a trial gets that was started just before the time ran out."""
+WAIT_S = 0.5
+"""Between two looks at a shared study, while other engines try what is left."""
 
 
 class Strategy(Protocol):
     """What decides which candidate comes next, and is told how it went."""
 
-    def ask(self, history: History) -> Next | Over:
-        """The next candidate, or why the search is over."""
+    def arrivals(self, history: History) -> Sequence[Arrival]:
+        """What other engines of a shared study found out that the history does not know yet."""
+        ...
+
+    def ask(self, history: History) -> Next | Over | Wait:
+        """The next candidate, why the search is over, or whom to wait for."""
         ...
 
     def tell(self, trial: FinishedTrial, history: History) -> None:
@@ -84,6 +92,7 @@ class Engine:
         self._next_number = next_number
         self._slowest_s = 0.0
         self._best: int | None = None
+        self._awaited = Wait()
 
     def take_number(self) -> int:
         """A number for a new trial."""
@@ -112,7 +121,9 @@ class Engine:
         while True:
             if self.session.should_end():
                 return f"stopped by {self.session.stopped_by}"
-            if self.history.num_search_trials >= limits.num_trials:
+            for arrival in strategy.arrivals(self.history):
+                self.receive(arrival)
+            if self.history.num_own_trials >= limits.num_trials:
                 return f"the budget of {limits.num_trials} trials is spent"
             if (
                 self.history.measured
@@ -124,9 +135,44 @@ class Engine:
             step = strategy.ask(self.history)
             if isinstance(step, Over):
                 return step.reason
+            if isinstance(step, Wait):
+                self._wait(step)
+                continue
             is_baseline = step.configuration == self.history.space.baseline
             trial = self.run(step.configuration, "baseline" if is_baseline else "search", step.why)
             strategy.tell(trial, self.history)
+
+    def _wait(self, step: Wait) -> None:
+        if step.held and step != self._awaited:
+            self._awaited = step
+            self.session.emit(
+                TrialsAwaited(
+                    configurations=tuple(c.to_json() for c, _ in step.held),  # type: ignore[misc]
+                    hosts=tuple(sorted({host for _, host in step.held})),
+                )
+            )
+        time.sleep(WAIT_S)
+
+    def receive(self, arrival: Arrival) -> None:
+        """Takes the outcome of another engine into the history, under a number of this run."""
+        is_baseline = arrival.configuration == self.history.space.baseline
+        trial = FinishedTrial(
+            number=self.take_number(),
+            purpose="baseline" if is_baseline else "search",
+            configuration=arrival.configuration,
+            outcome=arrival.outcome,
+            origin=arrival.origin,
+        )
+        self.session.emit(
+            TrialReceived(
+                number=trial.number,
+                purpose=trial.purpose,
+                configuration=trial.configuration.to_json(),  # type: ignore[arg-type]
+                outcome=trial.outcome,
+                origin=arrival.origin,
+            )
+        )
+        self._learn(trial)
 
     def _typical_s(self) -> float:
         return self._slowest_s / 2
@@ -209,15 +255,18 @@ class Engine:
             configuration=configuration,
             outcome=result.outcome,
         )
+        self._learn(trial)
+        return trial
+
+    def _learn(self, trial: FinishedTrial) -> None:
         known = len(self.history.regions)
         self.history = with_trial(self.history, trial)
         for region in self.history.regions[known:]:
             self.session.emit(region.event)
         self._note_best()
-        return trial
 
     def _note_best(self) -> None:
-        standing = Standing(self.history.measured)
+        standing = self.history.standing
         leader = standing.best()
         if leader is None or leader.number == self._best:
             return

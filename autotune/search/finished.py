@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
-from autotune.events import RegionClosed
+from autotune.events import Origin, RegionClosed
 from autotune.outcome import Measured, Outcome, OutOfMemory, Purpose
 
 
@@ -17,6 +17,8 @@ class FinishedTrial:
     purpose: Purpose
     configuration: Configuration
     outcome: Outcome
+    origin: Origin | None = None
+    """The engine that ran it, where that is another one of a shared study."""
 
     @property
     def is_search(self) -> bool:
@@ -27,6 +29,15 @@ class FinishedTrial:
     def is_uncertain(self) -> bool:
         """Whether its process was killed, and memory is only the likely reason."""
         return isinstance(self.outcome, OutOfMemory) and not self.outcome.is_certain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """What another engine of a shared study found out about a candidate."""
+
+    configuration: Configuration
+    outcome: Outcome
+    origin: Origin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

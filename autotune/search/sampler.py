@@ -1,11 +1,12 @@
 """Optuna's samplers over a finite list of candidates: they propose, the list decides.
 
-A proposal is projected onto the nearest open candidate before Optuna records it, so that a sampler
-learns from what was really run, and nothing known is launched again.
+A proposal is projected onto the nearest open candidate before anything is recorded, so that a
+sampler learns from what was really run, and nothing known is launched again.
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -89,34 +90,72 @@ def _whole_numbers(values: Sequence[int]) -> IntDistribution:
     return IntDistribution(min(values), max(values), log=True)
 
 
-class ProjectingSampler(BaseSampler):
-    """Projects what another sampler proposes onto the candidates it was offered.
+class Proposer:
+    """What a sampler proposes, projected onto the candidates that it may choose from.
+
+    The sampler works on a copy of the study in memory: what it thinks of on the way never reaches a
+    shared storage, where only whole claims may stand, and a lost storage takes nothing from it.
 
     Args:
         axes: The knobs.
-        inner: Who proposes; None proposes the first candidate offered.
+        inner: Who proposes; None proposes the first candidate.
         needs_torch: Whether the inner sampler computes with torch once it has a model.
     """
 
     def __init__(self, axes: Axes, inner: BaseSampler | None, *, needs_torch: bool = False) -> None:
         self._axes = axes
-        self._inner = inner
         self._needs_torch = needs_torch
-        self._offered: tuple[Configuration, ...] = ()
-        self._fixed: Configuration | None = None
+        self.inner = inner
+        """The sampler; a study needs a `HearingSampler` for it."""
         self.fault: str | None = None
         """Why the inner sampler could not propose the last time, if it could not."""
 
-    def offer(
-        self, candidates: Sequence[Configuration], fixed: Configuration | None = None
-    ) -> None:
-        """Sets what the next trial may be; `fixed` leaves no choice."""
-        self._offered, self._fixed = tuple(candidates), fixed
+    def propose(
+        self, trials: Sequence[FrozenTrial], candidates: Sequence[Configuration]
+    ) -> Configuration:
+        """The candidate to try next.
 
-    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Passed on."""
-        if self._inner is not None:
-            self._inner.before_trial(study, trial)
+        Args:
+            trials: What the study knows, running trials included.
+            candidates: What may be chosen, at least one.
+        """
+        self.fault = None
+        if self.inner is None:
+            return candidates[0]
+        try:
+            if self._needs_torch:
+                # More threads would compete with the trials for the processor.
+                importlib.import_module("torch").set_num_threads(1)
+            proposal = self._copy(trials).ask(self._axes.distributions).params
+        except (ArithmeticError, RuntimeError, ValueError) as error:
+            self.fault = f"{type(self.inner).__name__}: {error}"
+            return candidates[0]
+        return self._axes.nearest(proposal, candidates)
+
+    def _copy(self, trials: Sequence[FrozenTrial]) -> optuna.Study:
+        study = optuna.create_study(
+            storage=optuna.storages.InMemoryStorage(), sampler=self.inner, direction="maximize"
+        )
+        for trial in trials:
+            if trial.state is not TrialState.WAITING:
+                bare = copy.copy(trial)
+                # Whole outcomes stand there, which no sampler reads.
+                bare.user_attrs = {}
+                study.add_trial(bare)
+        return study
+
+
+class HearingSampler(BaseSampler):
+    """Stands in the study for a sampler that proposes elsewhere, and tells it how trials ended.
+
+    An Optuna without `set_constraint` evaluates its constraints there.
+
+    Args:
+        inner: Who hears of it, if anybody.
+    """
+
+    def __init__(self, inner: BaseSampler | None) -> None:
+        self._inner = inner
 
     def after_trial(
         self,
@@ -125,32 +164,21 @@ class ProjectingSampler(BaseSampler):
         state: TrialState,
         values: Sequence[float] | None,
     ) -> None:
-        """Passed on: an Optuna without `set_constraint` evaluates its constraints here."""
+        """Passed on."""
         if self._inner is not None:
             self._inner.after_trial(study, trial, state, values)
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """All parameters are sampled together, since they are projected together."""
-        return self._axes.distributions
+        """None: what is tried stands in a trial from its first moment."""
+        return {}
 
     def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, int | str]:
-        """The parameters of the candidate to run."""
-        chosen = self._fixed
-        if chosen is None:
-            proposal = self._propose(study, trial)
-            chosen = (
-                self._offered[0]
-                if proposal is None
-                else self._axes.nearest(proposal, self._offered)
-            )
-        return self._axes.parameters(chosen)
+        """Nothing."""
+        return {}
 
     def sample_independent(
         self,
@@ -159,33 +187,15 @@ class ProjectingSampler(BaseSampler):
         param_name: str,
         param_distribution: BaseDistribution,
     ) -> int | str:
-        """Never needed: every parameter is a relative one.
+        """Never needed.
 
         Raises:
-            ValueError: The parameter is not one of the space's.
+            ValueError: Always.
         """
-        raise ValueError(f"{param_name} is not a parameter of this space.")
-
-    def _propose(self, study: optuna.Study, trial: FrozenTrial) -> Parameters | None:
-        if self._inner is None:
-            return None
-        self.fault = None
-        try:
-            if self._needs_torch:
-                # More threads would compete with the trials for the processor.
-                importlib.import_module("torch").set_num_threads(1)
-            space = self._inner.infer_relative_search_space(study, trial)
-            found = self._inner.sample_relative(study, trial, space)
-            for name, distribution in self._axes.distributions.items():
-                if name not in found:
-                    found[name] = self._inner.sample_independent(study, trial, name, distribution)
-        except (ArithmeticError, RuntimeError, ValueError) as error:
-            self.fault = f"{type(self._inner).__name__}: {error}"
-            return None
-        return found
+        raise ValueError(f"{param_name} is not sampled here.")
 
 
-def make_sampler(name: SamplerName, space: Space, axes: Axes, seed: int) -> ProjectingSampler:
+def make_proposer(name: SamplerName, space: Space, axes: Axes, seed: int) -> Proposer:
     """The sampler called `name`, over the candidates of `space`.
 
     `auto` and `grid` propose nothing themselves: the candidate is given, or the list's next one.
@@ -212,7 +222,7 @@ def make_sampler(name: SamplerName, space: Space, axes: Axes, seed: int) -> Proj
                     "--sampler.",
                 )
             inner = _constrained(GPSampler, seed=seed, n_startup_trials=num_random)
-    return ProjectingSampler(axes, inner, needs_torch=name == "gp")
+    return Proposer(axes, inner, needs_torch=name == "gp")
 
 
 def _constrained(make: Callable[..., BaseSampler], **options: int) -> BaseSampler:

@@ -1,26 +1,34 @@
-"""How a study is named and where it is kept, and what goes wrong with storages."""
+"""Where a study is kept: how storages are opened, and what goes wrong with them."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import random
 import re
 import sqlite3
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import optuna
+import sqlalchemy
 from alembic.util.exc import CommandError
 from optuna.storages import RDBStorage
-from sqlalchemy.engine import URL
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 LOCK_TIMEOUT_S = 5.0
 """How long another process may hold the study's file before it counts as locked."""
-
-SCHEMA = 1
-"""Of what a study holds: another number makes other names."""
+CONNECT_TIMEOUT_S = 5
+"""How long a server may take to be reached."""
+ANSWER_TIMEOUT_S = 20
+"""How long it may be silent in the middle before it counts as away."""
+STATEMENT_TIMEOUT_MS = 30_000
+"""How long the server may work on one statement, or keep a transaction open that lies idle: an
+engine that was stopped inside one would block all others."""
+NUM_OPENINGS = 4
+"""Engines that open a new storage at the same time hinder each other in making its tables."""
 
 STORAGE_ERRORS: tuple[type[Exception], ...] = (
     SQLAlchemyError,
@@ -29,6 +37,10 @@ STORAGE_ERRORS: tuple[type[Exception], ...] = (
     OSError,
 )
 """What a storage raises that cannot be used any more."""
+ENDED_ERROR: type[Exception] = getattr(optuna.exceptions, "UpdateFinishedTrialError", RuntimeError)
+"""What writing to a trial raises that was ended by somebody else."""
+LOST_ERRORS: tuple[type[Exception], ...] = (*STORAGE_ERRORS, KeyError)
+"""The same, where the study may also have been deleted."""
 OPENING_ERRORS: tuple[type[Exception], ...] = (
     *STORAGE_ERRORS,
     CommandError,
@@ -41,26 +53,65 @@ OPENING_ERRORS: tuple[type[Exception], ...] = (
 )
 """What opening and reading a storage raises that is damaged, locked or of another version."""
 
+_CONNECT_ARGUMENTS: dict[str, dict[str, object]] = {
+    "sqlite": {"timeout": ANSWER_TIMEOUT_S},
+    "psycopg": {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        # Without it, a network that swallows packets would hold a statement for a quarter hour.
+        "tcp_user_timeout": ANSWER_TIMEOUT_S * 1000,
+        "application_name": "autotune",
+    },
+    "pymysql": {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "read_timeout": ANSWER_TIMEOUT_S,
+        "write_timeout": ANSWER_TIMEOUT_S,
+    },
+}
+_CONNECT_ARGUMENTS["psycopg2"] = _CONNECT_ARGUMENTS["psycopg"]
+_CONNECT_ARGUMENTS["mysqldb"] = _CONNECT_ARGUMENTS["pymysql"]
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyIdentity:
-    """What must be the same for two runs to share a study."""
 
-    stem: str
-    """Name of the workload, for readers."""
-    parts: Mapping[str, str]
-    """A digest each of the space, the workload, the machine, …, by these words."""
+def open_url(url: str) -> RDBStorage:
+    """The storage behind a URL, its tables made where there are none.
 
-    @property
-    def readable_stem(self) -> str:
-        """The workload's name as far as a study's name can hold it."""
-        return re.sub(r"[^A-Za-z0-9._-]+", "-", self.stem).strip("-.")[:64] or "study"
+    Raises:
+        Exception: One of `OPENING_ERRORS`.
+    """
+    parsed = make_url(url)
+    backend, driver = parsed.get_backend_name(), parsed.get_driver_name()
+    given = _CONNECT_ARGUMENTS.get("sqlite" if backend == "sqlite" else driver, {})
+    arguments = {name: value for name, value in given.items() if name not in parsed.query}
+    for attempt in range(1, NUM_OPENINGS + 1):
+        try:
+            # Optuna fills in braces, which a password may hold.
+            storage = RDBStorage(
+                url.replace("{", "{{").replace("}", "}}"),
+                engine_kwargs={"connect_args": arguments, "pool_pre_ping": True},
+            )
+            break
+        except (SQLAlchemyError, optuna.exceptions.OptunaError, AssertionError) as error:
+            if attempt == NUM_OPENINGS or not _is_a_race(error):
+                raise
+            time.sleep(random.uniform(0.1, 0.5) * attempt)
+    if backend == "postgresql":
+        sqlalchemy.event.listen(storage.engine, "connect", _set_time_limits)
+        # Connections that were made before know no limits.
+        storage.engine.dispose()
+    return storage
 
-    @property
-    def name(self) -> str:
-        """The study's name: the workload and a digest of all parts."""
-        text = json.dumps([SCHEMA, dict(self.parts)], sort_keys=True)
-        return f"{self.readable_stem}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+def _is_a_race(error: BaseException) -> bool:
+    """Whether another process made the same table or row this moment."""
+    pattern = r"already exists|duplicate key|UNIQUE constraint"
+    return isinstance(error, AssertionError) or bool(re.search(pattern, in_one_line(error)))
+
+
+def _set_time_limits(connection: sqlalchemy.engine.interfaces.DBAPIConnection, _: object) -> None:
+    cursor = connection.cursor()
+    for name in ("statement_timeout", "idle_in_transaction_session_timeout"):
+        cursor.execute(f"SET {name} = {STATEMENT_TIMEOUT_MS}")
+    cursor.close()
+    connection.commit()
 
 
 def sqlite_storage(path: Path, lock_timeout_s: float = LOCK_TIMEOUT_S) -> RDBStorage:
@@ -107,11 +158,15 @@ def move_aside(path: Path) -> Path | None:
 
 def in_one_line(error: BaseException) -> str:
     """The innermost cause of a storage's error, without what it quotes of SQL."""
-    origin = getattr(error, "orig", None) or error.__cause__ or error
-    lines = str(origin).strip().splitlines()
+    origin = error.__cause__ or error
+    origin = getattr(origin, "orig", None) or origin
+    lines = [line.strip() for line in str(origin).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(origin).__name__
 
 
-def without_password(url: str) -> str:
-    """A storage URL that can be shown."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Keeps Optuna's warnings about its own interface from the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from autotune.configuration import Configuration
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
 from autotune.request import Request
+from autotune.search.claims import Holder
 from autotune.search.engine import Strategy
-from autotune.search.finished import FinishedTrial
+from autotune.search.finished import Arrival, FinishedTrial
 from autotune.search.history import History
-from autotune.search.order import Next, Over, next_candidate
-from autotune.search.ranking import Standing
+from autotune.search.identity import identity_of
+from autotune.search.order import Next, Over, Wait, next_candidate
 from autotune.search.session import Session
-from autotune.search.storage import StudyIdentity
 from autotune.search.study import Study
 
 PATIENCE = 12
 """Sampled trials without a new best after which the search ends."""
 
 
-class StudiedOrder:
-    """Our own order; the study keeps the trials, for whoever looks into it with Optuna's tools."""
+class _Studied:
+    """What every strategy does with its study."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
 
-    def ask(self, history: History) -> Next | Over:
-        """The next candidate, or why there is none: a function of the history alone."""
-        step = next_candidate(history)
-        if isinstance(step, Over):
-            return step
-        configuration = self._study.ask(history, step.configuration)
-        return _next(configuration, step.configuration, step.why)
+    def arrivals(self, history: History) -> Sequence[Arrival]:
+        """What other engines found out that the history does not know yet."""
+        return self._study.arrivals(history)
 
     def tell(self, trial: FinishedTrial, history: History) -> None:
         """Stores the trial."""
@@ -39,8 +39,45 @@ class StudiedOrder:
         """Closes the study."""
         self._study.close()
 
+    def _beside_others(
+        self, history: History, choose: Callable[[History], Next | Over | None]
+    ) -> Next | Over | Wait:
+        """What to do while other engines try candidates, which are left to them.
 
-class Sampled:
+        Args:
+            history: What is known.
+            choose: The candidate to try, or why there is none; None leaves it to the sampler.
+        """
+        held = self._study.held()
+        around = replace(history, held=frozenset(held))
+        step = choose(around)
+        if isinstance(step, Over):
+            if held and not isinstance(choose(history), Over):
+                # The trials of others decide how it goes on.
+                return Wait(held=tuple(sorted(held.items(), key=str)))
+            return step
+        meant = step.configuration if step is not None else None
+        asked = self._study.ask(around, meant)
+        if asked is None:
+            return Wait()
+        if step is None:
+            return Next(configuration=asked, why="")
+        # Somebody may have enqueued a candidate in the study.
+        return step if asked == meant else Next(configuration=asked, why="enqueued in the study")
+
+
+class StudiedOrder(_Studied):
+    """Our own order; the study keeps the trials, for other engines and Optuna's tools."""
+
+    def ask(self, history: History) -> Next | Over | Wait:
+        """The next candidate, why there is none, or whom to wait for.
+
+        A function of the history and of what others try at the moment.
+        """
+        return self._beside_others(history, next_candidate)
+
+
+class Sampled(_Studied):
     """An Optuna sampler after the baseline, over the candidates that are still open.
 
     Args:
@@ -49,47 +86,33 @@ class Sampled:
     """
 
     def __init__(self, study: Study, name: str) -> None:
-        self._study = study
+        super().__init__(study)
         self._name = name
 
-    def ask(self, history: History) -> Next | Over:
-        """The next candidate, or why there is none."""
+    def ask(self, history: History) -> Next | Over | Wait:
+        """The next candidate, why there is none, or whom to wait for."""
+        step = self._beside_others(history, self._choose)
+        if isinstance(step, Next) and not step.why:
+            return replace(step, why=f"proposed by the {self._name} sampler")
+        return step
+
+    def _choose(self, history: History) -> Next | Over | None:
         candidates = history.open_candidates
         if not candidates:
             return Over(reason="every candidate was tried or ruled out")
         baseline = history.space.baseline
         if not history.trials and baseline in candidates:
-            return self._asked(history, baseline, "the present configuration")
+            return Next(configuration=baseline, why="the present configuration")
         if self._name == "grid":
-            return self._asked(history, candidates[0], "next on the grid")
+            return Next(configuration=candidates[0], why="next on the grid")
         waited = _trials_since_best(history)
         if waited >= PATIENCE:
             return Over(reason=f"no gain for {waited} trials")
-        return self._asked(history, None, f"proposed by the {self._name} sampler")
-
-    def _asked(self, history: History, candidate: Configuration | None, why: str) -> Next | Over:
-        return _next(self._study.ask(history, candidate), candidate, why)
-
-    def tell(self, trial: FinishedTrial, history: History) -> None:
-        """Stores the trial."""
-        self._study.tell(trial)
-
-    def close(self) -> None:
-        """Closes the study."""
-        self._study.close()
-
-
-def _next(asked: Configuration | None, meant: Configuration | None, why: str) -> Next | Over:
-    """What the study gave: somebody may have enqueued a candidate in it."""
-    if asked is None:
-        return Over(reason="every candidate was tried or ruled out")
-    if meant is not None and asked != meant:
-        why = "enqueued in the study"
-    return Next(configuration=asked, why=why)
+        return None
 
 
 def _trials_since_best(history: History) -> int:
-    leader = Standing(history.measured).best()
+    leader = history.standing.best()
     numbers = [t.number for t in history.trials if t.is_search]
     if leader is None:
         return len(numbers)
@@ -101,26 +124,35 @@ def make_strategy(
 ) -> Strategy:
     """The strategy that a request asks for, with its study opened and brought up to date.
 
+    Args:
+        request: What was asked for.
+        session: Whose run it is.
+        history: What its journal knows.
+        digest: Of the workload.
+        machine: Equal for machines whose trials can be compared.
+
     Raises:
-        UsageError: The storage cannot be opened, or the sampler needs a missing package.
+        UsageError: The sampler needs a missing package.
     """
-    identity = StudyIdentity(
-        stem=request.workload.name,
-        parts={
-            "space": history.space.digest,
-            "workload": digest,
-            "machine": machine,
-            "training loop": request.driver,
-        },
-    )
     study = Study(
-        identity,
+        identity_of(request, history, digest=digest, machine=machine),
         history,
         sampler=request.sampler,
         seed=request.seed,
-        run=session.run.name,
+        me=Holder.mine(session.run.name, _run_id(session)),
         warn=session.warn,
+        say=session.emit,
         path=session.run.study,
         storage=request.storage,
     )
     return StudiedOrder(study) if request.sampler == "auto" else Sampled(study, request.sampler)
+
+
+def _run_id(session: Session) -> str:
+    """Tells this run apart from all others anywhere, and stays as long as its journal."""
+    first = next(iter(session.journal.records), None)
+    parts = [str(session.run.path.absolute())]
+    if first is not None and first.event.kind == "run_started":
+        started = first.event
+        parts = [started.run, started.host, repr(started.created_unix_s)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from autotune.advice import nothing_fits
+from autotune.advice.document import trials_json
+from autotune.advice.nothing import nothing_fits
+from autotune.advice.reasons import shared_reasons
+from autotune.events import Origin, TrialReceived
 from autotune.outcome import PROCESS_ALONE, Failed, OutOfMemory
 from autotune.search.closing import with_trials
 from autotune.search.finished import FinishedTrial
 from autotune.search.history import History
+from autotune.view import fold
+from tests.testing import runs
 from tests.testing.landscapes import make_space
 
 MIB = 2**20
@@ -56,3 +61,24 @@ def test_failures_are_told_with_their_causes() -> None:
     cause, remedy = told(Failed(cause="The loss is a dict."))
     assert "one failed: The loss is a dict." in cause
     assert "Mend what the trials report" in remedy
+
+
+def test_trials_of_other_engines_are_told_with_their_host() -> None:
+    received = TrialReceived(
+        number=7,
+        purpose="search",
+        configuration=runs.BEST.to_json(),  # type: ignore[arg-type]
+        outcome=runs.measured(41.0),
+        origin=Origin(host="node2", run="one", run_id="r", number=3),
+    )
+    alone = fold(runs.records(runs.searching("one")))
+    shared = fold(runs.records([received]), alone)
+    assert [t.get("host") for t in trials_json(shared) if isinstance(t, dict)] == [
+        None,
+        None,
+        None,
+        "node2",
+    ]
+    assert list(shared_reasons(alone)) == []
+    (reason,) = shared_reasons(shared)
+    assert reason.startswith("1 trial(s) were run on node2, ")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -15,12 +16,22 @@ import pytest
 from autotune import control, lease, starting
 from autotune import request as requests
 from autotune.errors import UsageError
+from autotune.events import Origin
 from autotune.export.document import read as read_document
 from autotune.goal import Goal
-from autotune.journal import read
+from autotune.journal import Journal, read
 from autotune.run_directory import RunDirectory
+from autotune.search.engine import Engine
+from autotune.search.finished import Arrival
+from autotune.search.history import History
+from autotune.search.session import Session
+from autotune.search.trials import TrialPlan
+from autotune.trial.pool import WorkerPool
+from autotune.tuning import _know_the_baseline
 from autotune.view import RunView, fold
 from tests.testing import jobs
+from tests.testing.landscape_engine import LandscapePool
+from tests.testing.studies import LANDSCAPE
 
 
 @pytest.fixture(autouse=True)
@@ -178,3 +189,30 @@ def test_what_was_asked_of_an_engine_that_ended_does_not_stop_the_next(tmp_path:
     control.send(run.control, "stop_now", "SIGTERM")
     starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=True)
     assert control.take(run.control) == []
+
+
+def test_the_baseline_is_tried_here_where_another_engine_kept_it(tmp_path: Path) -> None:
+    baseline, other = LANDSCAPE.space.baseline, LANDSCAPE.space.candidates[0]
+    run = RunDirectory(tmp_path / "job")
+    run.create()
+    with Journal(run.journal, run.progress) as journal:
+        session = Session(run, journal, seconds=60.0)
+        pool = cast("WorkerPool", LandscapePool(0.0))
+        history = History(space=LANDSCAPE.space, usable_bytes=LANDSCAPE.usable_bytes)
+        engine = Engine(session, pool, history, TrialPlan(limit_bytes=10**12))
+        _know_the_baseline(engine)
+        assert engine.history.num_search_trials == 0, (
+            "nothing was measured that it could be compared with"
+        )
+        engine.receive(
+            Arrival(
+                configuration=other,
+                outcome=LANDSCAPE.outcome(other),
+                origin=Origin(host="node2", run="job", run_id="r", number=1),
+            )
+        )
+        _know_the_baseline(engine)
+        assert engine.history.baseline is not None
+        _know_the_baseline(engine)
+        assert [t.configuration for t in engine.history.trials] == [other, baseline]
+        assert engine.history.num_own_trials == 1

@@ -9,11 +9,15 @@ from autotune.events import (
     Event,
     HoldChanged,
     NoteAdded,
+    Origin,
     Record,
     RegionClosed,
     RunEnded,
+    StudyOpened,
     TrialFinished,
     TrialProgressed,
+    TrialReceived,
+    TrialsAwaited,
     TrialStarted,
     WarningRaised,
     record_adapter,
@@ -23,6 +27,13 @@ from autotune.view import RunView, fold
 from tests.testing import runs
 
 WHOLE = [*runs.searching("one"), *runs.ending("one", Path("out"))]
+RECEIVED = TrialReceived(
+    number=7,
+    purpose="search",
+    configuration=runs.BEST.to_json(),  # type: ignore[arg-type]
+    outcome=runs.measured(41.0),
+    origin=Origin(host="node2", run="one", run_id="r", number=3),
+)
 EVENTS: list[Event] = [
     *WHOLE,
     *runs.trial(5, runs.BEST, Stopped(cause="Stopped.")),
@@ -33,6 +44,16 @@ EVENTS: list[Event] = [
     HoldChanged(held=True),
     HoldChanged(held=False),
     NoteAdded(text="n"),
+    RECEIVED,
+    StudyOpened(
+        study="s",
+        storage="sqlite:///s.db",
+        num_trials=1,
+        num_running=0,
+        hosts=("node2",),
+        again=False,
+    ),
+    TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
     runs.started("one", resumed=True),
 ]
 
@@ -132,3 +153,15 @@ def test_nothing_folds_to_nothing() -> None:
     assert view.budget_s is None
     assert view.baseline is None
     assert view.trial(0) is None
+
+
+def test_a_trial_of_another_engine_is_told_apart_and_costs_no_budget() -> None:
+    view = fold(runs.records([*runs.searching("one"), RECEIVED]))
+    received = view.trial(7)
+    assert received is not None
+    assert received.origin == RECEIVED.origin
+    assert (received.measured, received.wall_s) == (RECEIVED.outcome, None)
+    assert view.num_search_trials == 3
+    assert view.running is None
+    resumed = fold(runs.records([runs.started("one", resumed=True)]), view)
+    assert resumed.trial(7) == received

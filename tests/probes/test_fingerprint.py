@@ -10,6 +10,8 @@ from probes import fingerprint as module
 from probes.fingerprint import fingerprint
 from probes.machine import DeviceProcess
 from probes.nvml import FAULTS, NvmlDevice, NvmlView
+from probes.present import present
+from probes.torch_devices import TorchDevice, TorchView
 
 GIB = 2**30
 DEVICE = NvmlDevice(index=0, uuid="GPU-1", name="A", total_bytes=8 * GIB, free_bytes=7 * GIB)
@@ -64,3 +66,40 @@ def test_versions_are_named() -> None:
 
 def test_the_processor_has_a_name() -> None:
     assert module.processor()
+
+
+def _likeness(view: NvmlView = VIEW, **changes: Any) -> str:
+    values: dict[str, Any] = {"num_cores": 2.0, "total_bytes": 32 * GIB, "environment": {}}
+    return fingerprint(view, **{**values, **changes}).likeness
+
+
+def test_machines_of_one_make_are_alike_whatever_their_serial_numbers() -> None:
+    twin = replace(DEVICE, uuid="GPU-2", free_bytes=1 * GIB)
+    assert _likeness(replace(VIEW, devices=(twin,))) == _likeness()
+    assert _likeness(environment={"CUDA_VISIBLE_DEVICES": "1"}) == _likeness()
+
+
+def test_machines_of_another_make_driver_or_setting_are_not_alike() -> None:
+    others = [
+        _likeness(replace(VIEW, driver="601.00")),
+        _likeness(replace(VIEW, devices=(replace(DEVICE, name="B"),))),
+        _likeness(replace(VIEW, devices=(replace(DEVICE, total_bytes=16 * GIB),))),
+        _likeness(replace(VIEW, devices=(DEVICE, DEVICE))),
+        _likeness(num_cores=1.5),
+        _likeness(total_bytes=64 * GIB),
+        _likeness(environment={"OMP_NUM_THREADS": "1"}),
+    ]
+    assert len({_likeness(), *others}) == 1 + len(others)
+
+
+def test_which_makes_are_visible_counts_too() -> None:
+    seen = [
+        present(NvmlView(), TorchView(devices=devices), environment={}).likeness
+        for devices in (
+            (),
+            (TorchDevice(kind="xpu", index=0, name="A", total_bytes=8 * GIB, free_bytes=GIB),),
+            (TorchDevice(kind="xpu", index=0, name="B", total_bytes=8 * GIB, free_bytes=GIB),),
+        )
+    ]
+    assert len({*seen}) == 3
+    assert present(NvmlView(), TorchView(), environment={}).likeness == seen[0]

@@ -115,7 +115,7 @@ def searched(asked: Request, directory: Path) -> Iterator[Searched]:
             )
             engine = Engine(session, job.pool, history, job.plan)
             strategy = make_strategy(
-                asked, session, history, digest=job.digest, machine=job.machine.digest
+                asked, session, history, digest=job.digest, machine=job.machine.likeness
             )
             limits = Limits(num_trials=asked.budget.trials, reserve_s=lambda history: 0.0)
             reason = engine.search(strategy, limits)

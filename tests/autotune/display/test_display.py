@@ -20,9 +20,13 @@ from autotune.events import (
     Event,
     HoldChanged,
     NoteAdded,
+    Origin,
     RegionClosed,
+    StudyOpened,
     TrialFinished,
     TrialProgressed,
+    TrialReceived,
+    TrialsAwaited,
     TrialStarted,
     WarningRaised,
 )
@@ -42,6 +46,22 @@ STORY: list[Event] = [
     WarningRaised(cause=ODD, remedy="Do something."),
     HoldChanged(held=True),
     NoteAdded(text=ODD),
+    StudyOpened(
+        study="demo-1",
+        storage="sqlite:///s.db",
+        num_trials=2,
+        num_running=1,
+        hosts=("a", "b"),
+        again=False,
+    ),
+    TrialReceived(
+        number=6,
+        purpose="search",
+        configuration=runs.BEST.to_json(),  # type: ignore[arg-type]
+        outcome=runs.measured(39.0),
+        origin=Origin(host="node2", run=ODD, run_id="r", number=3),
+    ),
+    TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
 ]
 
 
@@ -274,3 +294,18 @@ def test_a_finished_trial_that_was_never_seen_to_start_is_told(
 ) -> None:
     finished = [e for e in runs.searching("one") if isinstance(e, TrialFinished)]
     assert len(_plain_lines(capsys, finished)) == 3
+
+
+def test_trials_of_others_are_told_with_their_host_and_the_study_with_what_is_in_it() -> None:
+    view = fold(runs.records(STORY))
+    told = {record.event.kind: wording.lines(record.event, view) for record in runs.records(STORY)}
+    assert told["study_opened"] == [
+        "✓ study demo-1 in sqlite:///s.db: 2 finished trials of others, 1 running (a, b)"
+    ]
+    (received,) = told["trial_received"]
+    assert received.startswith("✓ trial 6 16×4 measured on node2, by its run ")
+    assert received.endswith(": 39.0 samples/s, peak 1.00 GiB")
+    assert told["trials_awaited"] == ["  waits for 16×4, tried on node2"]
+    trial = view.trial(6)
+    assert trial is not None
+    assert wording.state(trial) == "✓ measured on node2"
