@@ -1,7 +1,7 @@
 """One rank of the benchmark of averaging: stock and fused take turns on the same model.
 
-Started by PyTorch's launcher with a model's name, a number of rounds and a file, which the first
-rank leaves the times of the slowest rank in.
+Started with a model's name, a number of rounds and a file, which the first rank leaves the times of
+the slowest rank in.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from autotune.runtime.averaging import ParameterAverage
 from autotune.runtime.plain import find_ddp
 from tests.benchmarks.jobs import minilm
 
-NUM_WARMUP_ROUNDS = 2
+NUM_WARMUP_ROUNDS = 1
 
 
 def gpt2() -> Module:
@@ -77,7 +77,6 @@ def main(name: str, num_rounds: int, out: Path) -> None:
         out.write_text(json.dumps(found), encoding="utf-8")
     dist.barrier()
     accelerator.end_training()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

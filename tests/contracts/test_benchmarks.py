@@ -9,6 +9,7 @@ import pytest
 from autotune.goal import usable_bytes
 from autotune.search.statistics import Ratio
 from tests.benchmarks import __main__ as benchmarks
+from tests.benchmarks.averaging import judge_faster
 from tests.benchmarks.grid import choose_limit
 from tests.benchmarks.harness import (
     Context,
@@ -90,7 +91,26 @@ def test_the_table_has_a_line_for_every_row_and_says_what_was_not_measured() -> 
     assert "the machine was busy before it began, with 1.5 processes per core" in text
 
 
+@pytest.mark.parametrize(
+    ("value", "low", "high", "at_least", "verdict"),
+    [
+        (4.8, 4.5, 5.1, 4.0, "passed"),
+        (4.1, 3.8, 4.4, 4.0, "unsettled"),
+        (3.5, 3.2, 3.9, 4.0, "failed"),
+        (1.4, 1.2, 1.6, None, "passed"),
+        (0.99, 0.96, 1.02, None, "passed"),
+        (0.995, 0.991, 0.999, None, "passed"),
+        (0.9, 0.85, 0.95, None, "failed"),
+    ],
+)
+def test_faster_and_not_slower_are_judged_by_the_interval(
+    value: float, low: float, high: float, at_least: float | None, verdict: Verdict
+) -> None:
+    ratio = Ratio(value=value, low=low, high=high, num_pairs=12)
+    assert judge_faster(ratio, at_least) == verdict
+
+
 def test_every_named_benchmark_is_there() -> None:
-    for name in benchmarks.NAMES:
+    for name in (*benchmarks.NAMES, *benchmarks.RANKS):
         module = importlib.import_module(f"tests.benchmarks.{name}")
         assert module.run.__annotations__ == {"context": Context.__name__, "return": "Report"}

@@ -57,7 +57,7 @@ def test_an_epoch_that_ends_with_an_evaluation_sees_the_mean(first: Facts) -> No
     found = first["epochs"]
     assert found["averaged"] == [5, 8, 10, 15, 16]
     assert found["at_evaluate"] == found["at_save"] == {"8": 0, "16": 0}
-    assert found["spread"] == 0
+    assert found["best_error"] == 0, "the best weights, which are loaded last, are left alone"
 
 
 def test_what_a_later_callback_asks_for_sees_the_mean(first: Facts) -> None:
@@ -118,7 +118,7 @@ def test_bf16_is_averaged_in_full_precision(first: Facts) -> None:
 def test_adapters_are_averaged_without_their_base(first: Facts) -> None:
     found = first["adapters"]
     check(found, [3, 5], 5)
-    assert found["num_bytes"] == found["adapter_bytes"]
+    assert found["num_bytes"] == found["expected_bytes"] < found["all_bytes"] / 10
     assert found["num_collectives"] == 1
 
 

@@ -263,7 +263,15 @@ def by_epoch() -> Facts:
         save_strategy="epoch",
         load_best_model_at_end=True,
     ).train()
-    return {**fit.facts(), "at_evaluate": fit.watch.at_evaluate, "at_save": fit.watch.at_save}
+    found = {**fit.facts(), "at_evaluate": fit.watch.at_evaluate, "at_save": fit.watch.at_save}
+    if dist.get_rank() == 0:
+        best = fit.trainer.state.best_model_checkpoint
+        saved = load_file(Path(best) / "model.safetensors")
+        now = dict(fit.trainer.model.named_parameters())
+        found["best_error"] = max(
+            difference(tensor, now[name]) for name, tensor in saved.items() if name in now
+        )
+    return found
 
 
 def asked_by_later_callbacks() -> Facts:
@@ -360,11 +368,14 @@ def adapters() -> Facts:
     model = get_peft_model(base, config)
     fit = made("lora", LocalSGDCallback(3), model=model, max_steps=5, learning_rate=1.0).train()
     average = ParameterAverage(find_ddp(fit.trainer.model_wrapped))
-    adapter_bytes = sum(4 * p.numel() for p in model.parameters() if p.requires_grad)
+    adapters = [p for p in model.parameters() if p.requires_grad]
+    # Some versions of the model have a number or two among their buffers.
+    numbers = [b for b in model.buffers() if b.is_floating_point()]
     return {
         **fit.facts(),
         "num_bytes": average.num_bytes,
-        "adapter_bytes": adapter_bytes,
+        "expected_bytes": sum(4 * tensor.numel() for tensor in [*adapters, *numbers]),
+        "all_bytes": sum(4 * p.numel() for p in model.parameters()),
         "num_collectives": average.num_collectives,
     }
 
