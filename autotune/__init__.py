@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from autotune.library.call import tune as tune
     from autotune.library.recommendation import Recommendation as Recommendation
     from autotune.library.recommendation import load as load
+    from autotune.runtime.callback import LocalSGDCallback as LocalSGDCallback
+    from autotune.runtime.fused import FusedLocalSGD as FusedLocalSGD
 
 _HOMES = {
     "AutotuneError": "autotune.errors",
     "Budget": "autotune.goal",
     "Checkpointing": "autotune.configuration",
     "Configuration": "autotune.configuration",
+    "FusedLocalSGD": "autotune.runtime.fused",
     "Goal": "autotune.goal",
+    "LocalSGDCallback": "autotune.runtime.callback",
     "NothingFeasible": "autotune.errors",
     "Recommendation": "autotune.library.recommendation",
     "Unconfirmed": "autotune.errors",
@@ -43,7 +47,9 @@ __all__ = [
     "Budget",
     "Checkpointing",
     "Configuration",
+    "FusedLocalSGD",
     "Goal",
+    "LocalSGDCallback",
     "NothingFeasible",
     "Recommendation",
     "Unconfirmed",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue, TypeAdapter
 
-from autotune import advice
 from autotune import request as requests
+from autotune.advice.document import kinds, launch_environment
 from autotune.configuration import Configuration
 from autotune.errors import (
     JournalError,
@@ -27,6 +27,7 @@ from autotune.search.session import Session
 from autotune.view import RunView, fold
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.spec import WorkloadSpec
+from probes.meeting import split
 
 
 def check_out(out: Path, *, run: str | None, force: bool) -> None:
@@ -105,20 +106,27 @@ def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
         )
     request = requests.load(run)
     facts = TypeAdapter(WorkloadFacts).validate_python(view.workload.facts)
+    configuration = _chosen(view.recommendation, alternative)
+    has_nodes = request.num_nodes > 1 and configuration.world_size > 1
     return Bundle(
         run=run.name,
-        configuration=_chosen(view.recommendation, alternative),
+        configuration=configuration,
         baseline=Configuration.from_json(view.space.baseline),
         document=view.recommendation,
         workload=facts.chosen
         or (request.workload if isinstance(request.workload, WorkloadSpec) else None),
         facts=facts,
-        environment=view.workload.environment,
+        environment={
+            name: str(value)
+            for name, value in launch_environment(view, configuration, request).items()
+        },
         repair_loss=view.parity is not None and view.parity.repaired,
         trials=view.trials,
         total_steps=request.total_steps,
         driver=request.driver,
         device_type=view.workload.device,
+        num_nodes=request.num_nodes if has_nodes else 1,
+        address=split(request.meeting)[0] if has_nodes and request.meeting else None,
     )
 
 
@@ -132,7 +140,7 @@ def _chosen(document: Document, alternative: str | None) -> Configuration:
     for item in offered if isinstance(offered, list) else []:
         if isinstance(item, dict) and item.get("kind") == alternative:
             return _configuration(item["configuration"])
-    known = ", ".join(repr(kind) for kind in advice.kinds(document))
+    known = ", ".join(repr(kind) for kind in kinds(document))
     raise UsageError(
         f"There is no alternative {alternative!r} in this run.",
         f"It offers {known}." if known else "The recommendation has no alternatives.",

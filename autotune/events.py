@@ -208,6 +208,36 @@ class BestChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSGDPredicted:
+    """What averaging every so many steps would give, by what a trial on several ranks measured."""
+
+    trial: int
+    """Number of that trial."""
+    local_sgd_steps: int
+    """The steps that promise most; 1 where the exchange of gradients stays."""
+    rows: tuple[Document, ...]
+    """Objects with `local_sgd_steps`, `step_s`, `samples_per_s`, `sample_efficiency`,
+    `useful_samples_per_s` and `is_measured`, which holds for the exchange of gradients alone."""
+    sentence: str
+    kind: Literal["local_sgd_predicted"] = "local_sgd_predicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseScaleMeasured:
+    """How many rows a gradient needs before more of them stop helping."""
+
+    value: float | None
+    """Rows; None where the mean gradient did not stand out from the noise."""
+    interval: tuple[float, float | None]
+    num_windows: int
+    num_micro_batches: int
+    rows_per_micro_batch: int
+    is_preconditioned: bool
+    note: str
+    kind: Literal["noise_scale_measured"] = "noise_scale_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEnded:
     """No further candidate is tried."""
 
@@ -318,6 +348,8 @@ Event: TypeAlias = (
     | TrialsAwaited
     | RegionClosed
     | BestChanged
+    | LocalSGDPredicted
+    | NoiseScaleMeasured
     | SearchEnded
     | ConfirmationContinued
     | Confirmed

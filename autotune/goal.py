@@ -24,8 +24,17 @@ class Goal:
     """Samples per optimizer step over all ranks; None keeps the baseline's."""
     memory_limit_bytes: int | None = None
     """Bytes that the training process may occupy; None is what the machine has free."""
+    global_batch_size_range: tuple[int, int] | None = None
+    """Smallest and largest global batch size that may be recommended instead, by what a sample
+    teaches at another one; None keeps the global batch size."""
 
     def __post_init__(self) -> None:
+        if self.global_batch_size_range is not None:
+            low, high = self.global_batch_size_range
+            if not 1 <= low <= high:
+                raise ValueError(
+                    f"global_batch_size_range must ascend from 1, not {low} to {high}."
+                )
         for name in ("global_batch_size", "memory_limit_bytes"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool)):

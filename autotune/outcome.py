@@ -73,6 +73,62 @@ class Speed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """What the ranks of a trial exchange, and what that costs; all times are the slowest rank's."""
+
+    compute_s: float
+    """Median wall time of an optimizer step in which the ranks exchange nothing."""
+    ddp_step_s: float
+    """Median wall time of an optimizer step of plain data parallel training, as measured."""
+    exposed_s: float
+    """What the exchange of gradients adds to a step: the DDP step less the one without."""
+    averaging_s: float
+    """Median wall time of one averaging of the parameters, all tensors fused."""
+    averaging_bytes: int
+    """Bytes of the tensors that one averaging sends through the group."""
+    num_collectives_per_step: float
+    """Collectives that an optimizer step makes besides the exchange of gradients."""
+    collectives: tuple[str, ...] = ()
+    """Names of these hidden collectives, with what calls them where that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientWindow:
+    """Squared norms of the gradients of one optimizer step, in fp32 and without loss scaling.
+
+    A micro-gradient is the mean over the rows of its micro-batch: what the micro-batch adds to the
+    accumulated gradient, times the number of micro-batches. So the mean of the micro-gradients is
+    the gradient that the optimizer steps with, before clipping.
+    """
+
+    step: int
+    """Optimizer steps that training had made before this one."""
+    micro_squared_norms: tuple[float, ...]
+    """Of each micro-gradient, over all ranks."""
+    mean_squared_norm: float
+    """Of the mean of the micro-gradients over all ranks."""
+    preconditioned_micro_squared_norms: tuple[float, ...] | None = None
+    """The same with every gradient divided by `sqrt(v) + eps`, as Adam divides its step; None
+    where the optimizer keeps no second moment, or has not kept it for long enough."""
+    preconditioned_mean_squared_norm: float | None = None
+    loss: float | None = None
+    """Of the window, as the loop tells it; the mean over the ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientNorms:
+    """Gradient norms over a stretch of training steps of one configuration."""
+
+    windows: tuple[GradientWindow, ...]
+    """One for each optimizer step, in their order."""
+    num_micro_batches: int
+    """Micro-gradients of each window, over all ranks; at least 2."""
+    rows_per_micro_batch: int
+    num_skipped: int = 0
+    """Steps left out, since a gradient was not finite or the micro-batches differed in size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """The configuration ran, within the limit, and these are its readings."""
 
@@ -81,6 +137,10 @@ class Measured:
     samples_per_s: float
     samples_per_s_ci95: Interval
     phases: Phases | None = None
+    exchange: Exchange | None = None
+    """None where one rank trained, or where it was not measured."""
+    gradients: GradientNorms | None = None
+    """None where no pass for gradient norms was made."""
     kind: Literal["measured"] = "measured"
 
 

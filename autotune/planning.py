@@ -6,8 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from autotune import advice
 from autotune import request as requests
+from autotune.advice.document import SCHEMA
 from autotune.errors import (
     AutotuneError,
     UsageError,
@@ -42,7 +42,7 @@ def plan(request: Request) -> Document:
                 if job is None or view.space is None or view.machine is None:
                     raise AutotuneError("Planning was stopped.")
                 return {
-                    "schema": advice.SCHEMA,
+                    "schema": SCHEMA,
                     "baseline": view.space.baseline,
                     "candidates": [
                         {"configuration": candidate, "predicted": None}

@@ -50,6 +50,16 @@ class Request:
     """Where to export; None is `out` in the run directory."""
     force: bool = False
     """Overwrite exported files of another run."""
+    with_one_process: bool = True
+    """Whether one process alone may be recommended where several are asked for."""
+    alone: bool = False
+    """Whether one rank stands for all of them in the trials, since no others can be started."""
+    num_nodes: int = 1
+    """Machines that the ranks are spread over."""
+    meeting: str | None = None
+    """Where the agents of several machines wait."""
+    least_device_bytes: int | None = None
+    """Memory of the smallest device of several machines, which decides for every rank."""
     parent_process: int | None = None
     """A calling process without which the engine must not go on."""
     working_directory: str = field(default_factory=os.getcwd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -12,6 +13,8 @@ from autotune.workload.facts import CheckpointingForm
 
 EVERY_N_LAYERS = (3, 2, 1)
 """Checkpointing forms that are tried, from the least recomputation to the most."""
+MOST_LOCAL_SGD_STEPS = 256
+"""Longest round of local SGD that is considered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +39,9 @@ class Space:
     ruled_out: tuple[RuledOut, ...]
     forms: tuple[Checkpointing, ...]
     """Checkpointing forms of the candidates, from the most memory kept to the least."""
+    local_sgd_steps: tuple[int, ...] = ()
+    """Optimizer steps between two averagings that may be chosen, ascending; each goes with every
+    candidate of several ranks. What they give is predicted, and the chosen one is tried."""
     kept_fractions: tuple[float, ...] = ()
     """What each form keeps for the backward pass of what is kept without checkpointing; empty
     where that was not tried."""
@@ -46,9 +52,29 @@ class Space:
         return tuple(sorted({c.micro_batch_size for c in self.candidates}))
 
     @property
+    def world_sizes(self) -> tuple[int, ...]:
+        """Numbers of ranks that occur, descending."""
+        return tuple(sorted({c.world_size for c in self.candidates}, reverse=True))
+
+    def arm(self, world_size: int, like: Configuration) -> Space:
+        """The part with one number of ranks, as a space of its own.
+
+        Args:
+            world_size: One of `world_sizes`.
+            like: Where this part holds not the baseline itself, it starts from what is nearest to
+                this configuration.
+        """
+        candidates = tuple(c for c in self.candidates if c.world_size == world_size)
+        baseline = self.baseline
+        if baseline.world_size != world_size:
+            baseline = min(candidates, key=lambda c: distance(c, like))
+        return replace(self, baseline=baseline, candidates=candidates)
+
+    @property
     def digest(self) -> str:
         """Changes whenever the list of candidates changes."""
-        text = json.dumps([c.to_json() for c in self.candidates], sort_keys=True)
+        listed = [c.to_json() for c in self.candidates]
+        text = json.dumps([*listed, list(self.local_sgd_steps)] if self.local_sgd_steps else listed)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def ruled_out_json(self) -> tuple[dict[str, object], ...]:
@@ -64,6 +90,9 @@ def plan(
     saved_bytes_without: int | None = None,
     fixed_micro_batch_size: str | None = None,
     local_sgd: str = "auto",
+    no_local_sgd: str | None = None,
+    with_one_process: bool = False,
+    total_steps: int | None = None,
 ) -> Space:
     """Lists the candidates around a baseline.
 
@@ -75,65 +104,104 @@ def plan(
         saved_bytes_without: Bytes kept for the backward pass of the same batch without any.
         fixed_micro_batch_size: A reason why the micro-batch size must stay the baseline's (loss
             parity fails without repair, or the loss depends on the batch); None lets it vary.
-        local_sgd: The user's wish; one rank never averages.
+        local_sgd: The user's wish: auto, off or a number of steps. One rank never averages.
+        no_local_sgd: A reason why the ranks must exchange gradients in every step.
+        with_one_process: Whether one process alone is a candidate beside the baseline's ranks.
+        total_steps: Optimizer steps of the training to come: no round is longer.
     """
     world_size = baseline.world_size
-    per_device = baseline.global_batch_size // world_size
     kept_forms, ruled_out = _useful_forms(forms)
     if baseline.checkpointing not in kept_forms:
         # On this model that form is of no use, so that training without it is the same.
         baseline = replace(baseline, checkpointing=NO_CHECKPOINTING)
-    sizes: list[int] = []
-    for size in divisors(per_device):
-        if size != baseline.micro_batch_size and fixed_micro_batch_size is not None:
-            continue
-        if num_rows is not None and size * world_size > num_rows:
-            ruled_out.append(
-                RuledOut(
-                    what=f"micro-batch size {size}",
-                    reason=f"the training data has only {num_rows} rows",
-                    num_removed=len(kept_forms),
-                )
+    candidates: list[Configuration] = []
+    for num_ranks in sorted({world_size, 1} if with_one_process else {world_size}, reverse=True):
+        sizes, too_large = _sizes(baseline, num_ranks, num_rows, fixed_micro_batch_size)
+        candidates += (
+            Configuration(
+                micro_batch_size=size,
+                accumulation_steps=baseline.global_batch_size // num_ranks // size,
+                world_size=num_ranks,
+                checkpointing=form,
             )
-            continue
-        sizes.append(size)
-    if fixed_micro_batch_size is not None:
-        num_other = len(divisors(per_device)) - 1
-        ruled_out.append(
-            RuledOut(
-                what=f"micro-batch sizes other than {baseline.micro_batch_size}",
-                reason=fixed_micro_batch_size,
-                num_removed=num_other * len(kept_forms),
-            )
+            for form in kept_forms
+            for size in sizes
         )
-    if world_size == 1:
-        ruled_out.append(
-            RuledOut(
-                what="local SGD steps above 1"
-                if local_sgd in ("auto", "off")
-                else f"local SGD steps {local_sgd}",
-                reason="one process has nobody to average with",
-                num_removed=0,
-            )
-        )
-    candidates = tuple(
-        Configuration(
-            micro_batch_size=size,
-            accumulation_steps=per_device // size,
-            world_size=world_size,
-            checkpointing=form,
-        )
-        for form in kept_forms
-        for size in sizes
-    )
+        ruled_out += (replace(r, num_removed=r.num_removed * len(kept_forms)) for r in too_large)
+    steps, without = _local_sgd_steps(world_size, local_sgd, no_local_sgd, total_steps)
+    if without is not None:
+        ruled_out.append(without)
     return Space(
         global_batch_size=baseline.global_batch_size,
         baseline=baseline,
-        candidates=candidates,
+        candidates=tuple(candidates),
         ruled_out=tuple(ruled_out),
         forms=tuple(kept_forms),
+        local_sgd_steps=steps,
         kept_fractions=_kept_fractions(kept_forms, forms, saved_bytes_without),
     )
+
+
+def _sizes(
+    baseline: Configuration, world_size: int, num_rows: int | None, fixed: str | None
+) -> tuple[list[int], list[RuledOut]]:
+    """Micro-batch sizes for a number of ranks, and those left out, counted for one form."""
+    all_sizes = divisors(baseline.global_batch_size // world_size)
+    place = "" if world_size == baseline.world_size else " on one process"
+    if fixed is not None:
+        # What one rank and the ranks together train on in one micro-step may both be meant.
+        kept = [size for size in all_sizes if size == baseline.micro_batch_size]
+        left_out = RuledOut(
+            what=f"micro-batch sizes other than {baseline.micro_batch_size}{place}",
+            reason=fixed,
+            num_removed=len(all_sizes) - len(kept),
+        )
+        return kept, [left_out]
+    sizes, ruled_out = [], []
+    for size in all_sizes:
+        if num_rows is not None and size * world_size > num_rows:
+            ruled_out.append(
+                RuledOut(
+                    what=f"micro-batch size {size}{place}",
+                    reason=f"the training data has only {num_rows} rows",
+                    num_removed=1,
+                )
+            )
+        else:
+            sizes.append(size)
+    return sizes, ruled_out
+
+
+def _local_sgd_steps(
+    world_size: int, wish: str, refused: str | None, total_steps: int | None
+) -> tuple[tuple[int, ...], RuledOut | None]:
+    """Step counts that may be chosen, or why there are none."""
+    what = "local SGD steps above 1" if wish in ("auto", "off") else f"local SGD steps {wish}"
+    reason = (
+        "one process has nobody to average with"
+        if world_size == 1
+        else "it was switched off"
+        if wish == "off"
+        else refused
+    )
+    if reason is not None:
+        return (), RuledOut(what=what, reason=reason, num_removed=0)
+    if wish != "auto":
+        return ((int(wish),), None) if int(wish) > 1 else ((), None)
+    longest = min(MOST_LOCAL_SGD_STEPS, total_steps or MOST_LOCAL_SGD_STEPS)
+    powers = (2**exponent for exponent in range(1, MOST_LOCAL_SGD_STEPS.bit_length()))
+    return tuple(steps for steps in powers if steps <= longest), None
+
+
+def distance(first: Configuration, second: Configuration) -> tuple[int, float]:
+    """How far two configurations are apart: knobs that differ, then doublings of the size."""
+    num_changes = (
+        (first.micro_batch_size != second.micro_batch_size)
+        + (first.checkpointing != second.checkpointing)
+        + (first.local_sgd_steps != second.local_sgd_steps)
+        + (first.world_size != second.world_size)
+    )
+    return num_changes, abs(math.log2(first.micro_batch_size / second.micro_batch_size))
 
 
 def _useful_forms(

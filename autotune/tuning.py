@@ -15,8 +15,10 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 
-from autotune import advice, lease, storage_url
+from autotune import lease, storage_url
 from autotune import request as requests
+from autotune.advice.document import document
+from autotune.advice.nothing import nothing_fits
 from autotune.delivery import export_run
 from autotune.errors import (
     AutotuneError,
@@ -34,6 +36,8 @@ from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search import storage_faults
+from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
+from autotune.search.batch_size import try_batch_sizes
 from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
@@ -116,7 +120,7 @@ def _tune(session: Session, request: Request) -> RunEnded:
     with prepare_job(session, request) as job:
         if job is None:
             return _stopped(session)
-        engine, history = _engine(session, job, view)
+        engine, history = _engine(session, job, view, request)
         strategy = make_strategy(
             request, session, history, digest=job.digest, machine=job.machine.likeness
         )
@@ -128,6 +132,14 @@ def _tune(session: Session, request: Request) -> RunEnded:
             ),
         )
         _know_the_baseline(engine)
+        try_local_sgd(
+            engine,
+            local_sgd_model(job.facts),
+            wish=request.local_sgd,
+            total_steps=request.total_steps,
+        )
+        sizes = request.goal.global_batch_size_range
+        try_batch_sizes(engine, job.facts, sizes, view.noise_scale)
         if session.is_stopped():
             return _stopped(session)
         verdict = confirm(engine, engine.history.space.baseline)
@@ -136,8 +148,8 @@ def _tune(session: Session, request: Request) -> RunEnded:
         if verdict is None:
             raise _unconfirmed(engine, job)
         view = fold(session.journal.records)
-        document = advice.document(view, engine.history, request)
-        session.emit(RecommendationMade(document=document))
+        answer = document(view, engine.history, request)
+        session.emit(RecommendationMade(document=answer))
     directory = Path(request.working_directory, request.out) if request.out else session.run.out
     export_run(session.run, directory, force=request.force, session=session)
     return RunEnded(reason="finished", exit_code=ExitCode.OK)
@@ -158,7 +170,7 @@ def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
             "Give more with --budget, and see that nothing else keeps this machine busy.",
         )
     if not engine.history.measured:
-        return NothingFeasible(*advice.nothing_fits(engine.history, job.usable_bytes))
+        return NothingFeasible(*nothing_fits(engine.history, job.usable_bytes))
     return Unconfirmed(
         "The budget ended before the best configuration was confirmed.",
         "Give more with --budget and --resume; finished trials are kept.",
@@ -170,13 +182,20 @@ def _ran_out_of_time(history: History) -> bool:
     return all(isinstance(t.outcome, TimedOut | Stopped) for t in history.trials)
 
 
-def _engine(session: Session, job: Prepared, view: RunView) -> tuple[Engine, History]:
+def _engine(
+    session: Session, job: Prepared, view: RunView, request: Request
+) -> tuple[Engine, History]:
     """The engine with what an earlier engine of this run has found out already."""
+    step_counts = job.space.local_sgd_steps
     history = with_trials(
         History(
             space=job.space,
             usable_bytes=job.usable_bytes,
             gradient_bytes=job.gradient_bytes,
+            efficiencies=efficiencies(step_counts, local_sgd_model(job.facts)),
+            required_local_sgd_steps=None
+            if request.local_sgd in ("auto", "off") or not step_counts
+            else step_counts[0],
         ),
         finished_trials(view, forget_stopped=True),
     )

@@ -18,7 +18,9 @@ from autotune.events import (
     Document,
     FilesExported,
     HoldChanged,
+    LocalSGDPredicted,
     MachineProbed,
+    NoiseScaleMeasured,
     NoteAdded,
     Origin,
     ParityChecked,
@@ -98,6 +100,8 @@ class RunView:
     """Of the running trial; None between trials."""
     closed: tuple[RegionClosed, ...] = ()
     best: BestChanged | None = None
+    local_sgd: LocalSGDPredicted | None = None
+    noise_scale: NoiseScaleMeasured | None = None
     search_ended: SearchEnded | None = None
     confirmed: Confirmed | None = None
     recommendation: Document | None = None
@@ -233,6 +237,10 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(view, closed=(*view.closed, event))
         case BestChanged():
             return replace(view, best=event)
+        case LocalSGDPredicted():
+            return replace(view, local_sgd=event)
+        case NoiseScaleMeasured():
+            return replace(view, noise_scale=event)
         case SearchEnded():
             return replace(view, search_ended=event, stage="confirming")
         case ConfirmationContinued():

@@ -4,43 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, TypeAlias
 
 from pydantic import TypeAdapter
+
+from probes.link import Link as Link
+from probes.reading import Finding as Finding
+from probes.reading import Reading as Reading
+from probes.reading import Unit as Unit
 
 PRETENCE_RATIO = 0.5
 """A shorter dtype that reaches less than this part of float32's rate is emulated: where hardware
 has it, it is at least as fast."""
-
-Unit: TypeAlias = Literal["bytes", "bytes_per_s", "flop_per_s", "s", "count", "W", "celsius"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One measured number with its unit, samples and spread."""
-
-    name: str
-    """What was measured, for example `memory bandwidth` or `matmul bfloat16`."""
-    unit: Unit
-    value: float
-    """Median of the samples."""
-    samples: tuple[float, ...] = ()
-    half_iqr: float = 0.0
-    """Half the distance between the quartiles of the samples."""
-    note: str | None = None
-    """What a reader must know to use the number."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something about the machine that is not a number: a cause and what follows from it."""
-
-    cause: str
-    remedy: str | None = None
-    is_problem: bool = True
-    """False for a plain remark."""
-    lasts: bool = False
-    """It holds until hardware, driver or libraries change; False where a minute may change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +81,6 @@ class Host:
     platform: str
     num_threads: int
     """Threads that torch computes with."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """What a collective between ranks costs. Empty for one process."""
-
-    backend: str
-    num_ranks: int
-    readings: tuple[Reading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -137,22 +137,28 @@ def look(binding: ModuleType | None = None) -> NvmlView:
         except ImportError:
             return NvmlView(fault=FAULTS[_FUNCTION_NOT_FOUND])
         binding = pynvml
-    started = _ask(binding, "nvmlInit")
+    started = ask(binding, "nvmlInit")
     if isinstance(started, Fault):
         return NvmlView(fault=started)
     try:
-        driver = _known(_ask(binding, "nvmlSystemGetDriverVersion"))
-        count = _ask(binding, "nvmlDeviceGetCount")
+        driver = known(ask(binding, "nvmlSystemGetDriverVersion"))
+        count = ask(binding, "nvmlDeviceGetCount")
         if isinstance(count, Fault):
             return NvmlView(driver=_text(driver), fault=count)
         devices = tuple(device for index in range(count) for device in _devices(binding, index))
         return NvmlView(driver=_text(driver), devices=devices)
     finally:
-        _ask(binding, "nvmlShutdown")
+        ask(binding, "nvmlShutdown")
 
 
-def _ask(binding: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401
-    """The answer of an NVML function, or the Fault that it met."""
+def ask(binding: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401
+    """The answer of an NVML function, or the Fault that it met.
+
+    Args:
+        binding: A module with the functions of `pynvml`.
+        function: The name of one; it may be missing.
+        arguments: What it is given.
+    """
     call = getattr(binding, function, None)
     if call is None:
         return FAULTS[_FUNCTION_NOT_FOUND]
@@ -167,7 +173,8 @@ def _ask(binding: ModuleType, function: str, *arguments: object) -> Any:  # noqa
         return FAULTS.get(code, Fault(code=code, cause=f"NVML answers {first_line(error)}"))
 
 
-def _known(answer: Any) -> Any:  # noqa: ANN401
+def known(answer: Any) -> Any:  # noqa: ANN401
+    """An answer of `ask`, or None in the place of a fault."""
     return None if isinstance(answer, Fault) else answer
 
 
@@ -177,18 +184,18 @@ def _text(value: str | bytes | None) -> str | None:
 
 
 def _devices(binding: ModuleType, index: int) -> Iterator[NvmlDevice]:
-    handle = _ask(binding, "nvmlDeviceGetHandleByIndex", index)
+    handle = ask(binding, "nvmlDeviceGetHandleByIndex", index)
     if isinstance(handle, Fault):
         yield NvmlDevice(index=index, fault=handle)
         return
-    mode = _known(_ask(binding, "nvmlDeviceGetMigMode", handle))
+    mode = known(ask(binding, "nvmlDeviceGetMigMode", handle))
     is_divided = mode is not None and mode[0] == 1
     yield _device(binding, handle, index, is_divided=is_divided)
     if not is_divided:
         return
     # Instances are numbered with gaps.
-    for number in range(_known(_ask(binding, "nvmlDeviceGetMaxMigDeviceCount", handle)) or 0):
-        instance = _ask(binding, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+    for number in range(known(ask(binding, "nvmlDeviceGetMaxMigDeviceCount", handle)) or 0):
+        instance = ask(binding, "nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
         if not isinstance(instance, Fault):
             yield _device(binding, instance, index, is_instance=True)
 
@@ -202,23 +209,23 @@ def _device(
     is_instance: bool = False,
 ) -> NvmlDevice:
     # The first version's free and total mean the same in every driver; "used" does not.
-    memory = _ask(binding, "nvmlDeviceGetMemoryInfo", handle)
+    memory = ask(binding, "nvmlDeviceGetMemoryInfo", handle)
     is_lost = isinstance(memory, Fault) and memory.code in _LOST
     total_bytes = None if isinstance(memory, Fault) else int(memory.total) or None
-    milliwatts = _known(_ask(binding, "nvmlDeviceGetPowerUsage", handle))
-    utilization = _known(_ask(binding, "nvmlDeviceGetUtilizationRates", handle))
+    milliwatts = known(ask(binding, "nvmlDeviceGetPowerUsage", handle))
+    utilization = known(ask(binding, "nvmlDeviceGetUtilizationRates", handle))
     sensor = getattr(binding, "NVML_TEMPERATURE_GPU", 0)
-    name = _text(_known(_ask(binding, "nvmlDeviceGetName", handle)))
+    name = _text(known(ask(binding, "nvmlDeviceGetName", handle)))
     return NvmlDevice(
         index=index,
-        uuid=_text(_known(_ask(binding, "nvmlDeviceGetUUID", handle))),
+        uuid=_text(known(ask(binding, "nvmlDeviceGetUUID", handle))),
         name=name or "NVIDIA device",
         total_bytes=total_bytes,
         free_bytes=None if total_bytes is None else int(memory.free),
         processes=_other_processes(binding, handle),
         utilization_percent=None if utilization is None else float(utilization.gpu),
         power_w=None if milliwatts is None else milliwatts / 1000,
-        temperature_celsius=_known(_ask(binding, "nvmlDeviceGetTemperature", handle, sensor)),
+        temperature_celsius=known(ask(binding, "nvmlDeviceGetTemperature", handle, sensor)),
         is_divided=is_divided,
         is_instance=is_instance,
         fault=memory if is_lost else None,
@@ -228,13 +235,13 @@ def _device(
 def _other_processes(binding: ModuleType, handle: object) -> tuple[DeviceProcess, ...]:
     used_bytes: dict[int, int | None] = {}
     for kind in ("Compute", "Graphics"):
-        for process in _known(_ask(binding, f"nvmlDeviceGet{kind}RunningProcesses", handle)) or ():
+        for process in known(ask(binding, f"nvmlDeviceGet{kind}RunningProcesses", handle)) or ():
             if process.pid != os.getpid():
-                known = used_bytes.get(process.pid)
+                counted = used_bytes.get(process.pid)
                 used_bytes[process.pid] = (
-                    known
+                    counted
                     if process.usedGpuMemory is None
-                    else max(known or 0, int(process.usedGpuMemory))
+                    else max(counted or 0, int(process.usedGpuMemory))
                 )
     return tuple(
         DeviceProcess(process=process, used_bytes=used) for process, used in used_bytes.items()

@@ -12,3 +12,11 @@ def first_line(error: object) -> str:
 def mib(num_bytes: int) -> str:
     """A size in MiB, rounded down, its thousands apart: `30 100 MiB`."""
     return f"{num_bytes // 2**20:,} MiB".replace(",", " ")
+
+
+def size(num_bytes: int) -> str:
+    """The size of a message in whole units where it is one: `64 KiB`, `4 MiB`, `1500 bytes`."""
+    for unit, name in ((2**20, "MiB"), (2**10, "KiB")):
+        if num_bytes >= unit and num_bytes % unit == 0:
+            return f"{num_bytes // unit} {name}"
+    return f"{num_bytes} bytes"

@@ -38,7 +38,7 @@ def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dic
     if view.recommendation is not None and error is None:
         return dict(view.recommendation)
     # With numpy behind them, which a finished run does without.
-    from autotune.advice import cost_json, trials_json
+    from autotune.advice.document import cost_json, trials_json
 
     whole: dict[str, object] = {"schema": SCHEMA, "run": view.run or run.name}
     whole["recommendation"] = None
@@ -53,7 +53,7 @@ def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dic
 
 def trial(view: TrialView) -> JsonValue:
     """One finished trial."""
-    from autotune.advice import trials_json
+    from autotune.advice.document import trials_json
 
     return trials_json(RunView(trials=(view,)))[0]
 

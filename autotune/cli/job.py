@@ -46,6 +46,8 @@ _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
     "ForQuestionAnswering": "question-answering",
     "ForConditionalGeneration": "seq2seq-lm",
 }
+LARGEST_GLOBAL_BATCH_SIZE = 2**20
+"""Upper end of the sizes to choose from where the user leaves them open."""
 
 
 class Reader:
@@ -123,7 +125,7 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
         UsageError: A value or a combination cannot work.
     """
     reader = Reader(context)
-    one_process(reader, chosen.processes)
+    processes = reader.at_least("processes", chosen.processes, 1) or 1
     for one, other in (("resume", "fresh"), ("model", "model_config"), ("demo", "model")):
         if getattr(chosen, one) and getattr(chosen, other):
             raise UsageError(
@@ -141,6 +143,7 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
         baseline_micro_batch_size=micro_batch_size,
         sampler=reader.choice("sampler", chosen.sampler, options.SAMPLERS),
         driver=reader.choice("driver", chosen.driver, options.DRIVERS),
+        processes=processes,
         local_sgd=_local_sgd(reader, chosen.local_sgd),
         total_steps=reader.at_least("total_steps", chosen.total_steps, 1),
         seed=reader.seed("seed", chosen.seed) or 0,
@@ -278,13 +281,7 @@ def _architecture(source: str) -> str:
 
 
 def _goal(reader: Reader, chosen: options.Plan, micro_batch_size: int | None) -> Goal:
-    text = chosen.global_batch_size
-    if text is not None and not re.fullmatch(r"[1-9]\d*", text.strip()):
-        raise UsageError(
-            f"{reader.flag('global_batch_size')} takes a number, not {text!r}.",
-            "Give the samples per optimizer step that your training needs, for example 64.",
-        )
-    global_batch_size = int(text) if text is not None else None
+    global_batch_size, sizes = _global_batch_size(reader, chosen.global_batch_size)
     if global_batch_size and micro_batch_size and global_batch_size % micro_batch_size:
         raise UsageError(
             f"{reader.flag('global_batch_size')} {global_batch_size} is not a multiple of "
@@ -294,7 +291,28 @@ def _goal(reader: Reader, chosen: options.Plan, micro_batch_size: int | None) ->
     return Goal(
         global_batch_size=global_batch_size,
         memory_limit_bytes=reader.parsed("memory_limit", chosen.memory_limit, parse_bytes),
+        global_batch_size_range=sizes,
     )
+
+
+def _global_batch_size(
+    reader: Reader, text: str | None
+) -> tuple[int | None, tuple[int, int] | None]:
+    """The size to keep, or the sizes to choose from."""
+    if text is None:
+        return None, None
+    if text.strip() == "auto":
+        return None, (1, LARGEST_GLOBAL_BATCH_SIZE)
+    found = re.fullmatch(r"([1-9]\d*)(?:\.\.([1-9]\d*))?", text.strip())
+    if found is None or (found[2] is not None and int(found[2]) < int(found[1])):
+        raise UsageError(
+            f"{reader.flag('global_batch_size')} takes a number, a range or auto, not {text!r}.",
+            "Give the samples per optimizer step that your training needs, for example 64; or "
+            "32..256, from which the best is chosen.",
+        )
+    if found[2] is None:
+        return int(found[1]), None
+    return None, (int(found[1]), int(found[2]))
 
 
 def _budget(reader: Reader, chosen: options.Plan, otherwise: Budget) -> Budget:

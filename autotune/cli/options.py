@@ -87,9 +87,10 @@ class Goal:
         str | None,
         option(
             "--global-batch-size",
-            "Samples per optimizer step; by default the baseline's.",
+            "Samples per optimizer step; by default the baseline's. With a range, or auto, the "
+            "best for learning per second is chosen.",
             panel=GOAL,
-            metavar="N",
+            metavar="N|LOW..HIGH|auto",
         ),
     ] = None
     memory_limit: Annotated[

@@ -34,6 +34,7 @@ _ASCII = {
     "→": "->",
     "█": "#",
     "░": ".",
+    "µ": "u",
 }
 _READER_IS_GONE = (errno.EPIPE, errno.EIO)
 """What writing says of a pipe that was closed and of a terminal that hung up."""

@@ -15,7 +15,9 @@ from autotune.events import (
     Event,
     FilesExported,
     HoldChanged,
+    LocalSGDPredicted,
     MachineProbed,
+    NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
     RecommendationMade,
@@ -99,6 +101,14 @@ def outcome(ended: Outcome) -> str:
             assert_never(ended)
 
 
+def noise_scale(event: NoiseScaleMeasured) -> str:
+    """A noise scale with its interval, in rows."""
+    low, high = event.interval
+    to = f"to {high:.3g}" if high is not None else "upwards"
+    value = "unknown" if event.value is None else f"{event.value:.3g} rows"
+    return f"{value} (95 %: {low:.3g} {to}), {event.note}"
+
+
 def lines(event: Event, view: RunView) -> list[str]:
     """An event in words, one line each; `view` is the run with the event applied."""
     match event:
@@ -165,6 +175,10 @@ def lines(event: Event, view: RunView) -> list[str]:
             return [
                 f"  {event.num_removed} ruled out: {one_line(event.what)}, {one_line(event.reason)}"
             ]
+        case LocalSGDPredicted():
+            return [f"· {one_line(event.sentence)}"]
+        case NoiseScaleMeasured():
+            return [f"✓ gradient noise scale {noise_scale(event)}"]
         case BestChanged():
             is_other = event.speedup is not None and event.speedup != 1.0
             change = f", {format_change(event.speedup or 1.0)}" if is_other else ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from autotune.export import launch
 from autotune.export.bundle import Bundle
 
 PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -14,23 +15,25 @@ PRECISION = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 def settings(bundle: Bundle) -> dict[str, object]:
     """The launch configuration. It has no nested keys, which Accelerate would not check."""
-    on_cpu = bundle.device_type == "cpu"
-    world_size = bundle.configuration.world_size
-    return {
+    values: dict[str, object] = {
         "compute_environment": "LOCAL_MACHINE",
         "debug": False,
-        "distributed_type": distributed_type(bundle.device_type, world_size),
+        "distributed_type": distributed_type(bundle.device_type, bundle.configuration.world_size),
         "downcast_bf16": "no",
         "enable_cpu_affinity": False,
         "machine_rank": 0,
         "main_training_function": "main",
         "mixed_precision": PRECISION[bundle.facts.precision],
-        "num_machines": 1,
-        "num_processes": world_size,
+        "num_machines": bundle.num_nodes,
+        "num_processes": bundle.configuration.world_size,
         "rdzv_backend": "static",
         "same_network": True,
-        "use_cpu": on_cpu,
+        "use_cpu": bundle.device_type == "cpu",
     }
+    if bundle.num_nodes > 1:
+        values["main_process_ip"] = launch.host(bundle)
+        values["main_process_port"] = bundle.rendezvous_port
+    return values
 
 
 def distributed_type(device_type: str, world_size: int) -> str:
@@ -41,10 +44,24 @@ def distributed_type(device_type: str, world_size: int) -> str:
 
 
 def as_yaml(bundle: Bundle, comments: tuple[str, ...]) -> str:
-    """The file, below comments that say where it comes from."""
-    head = "".join(f"# {comment}\n" for comment in comments)
+    """The file, below comments that say where it comes from and how its ranks are started."""
+    lines = [*comments, *_starting(bundle)]
+    head = "".join(f"# {line}\n" for line in lines)
     text: str = yaml.safe_dump(settings(bundle), sort_keys=False)
     return head + text
+
+
+def _starting(bundle: Bundle) -> tuple[str, ...]:
+    if bundle.has_cpu_ranks:
+        return (
+            "On CPUs accelerate launch starts one process whatever num_processes says, unless it",
+            "is given an mpirun host file. Start the ranks by torchrun:",
+            *(f"    {line}" for line in launch.commands(bundle, "accelerator.py")),
+        )
+    if bundle.num_nodes > 1:
+        others = " or ".join(str(number) for number in range(1, bundle.num_nodes))
+        return (f"On the other nodes: accelerate launch with --machine_rank {others} added.",)
+    return ()
 
 
 def verify(path: Path, bundle: Bundle) -> str:

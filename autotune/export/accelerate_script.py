@@ -6,7 +6,6 @@ import textwrap
 from collections.abc import Mapping
 
 from autotune.errors import ExportError
-from autotune.export import launch
 from autotune.export.accelerate_config import PRECISION
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, checkpointing_options
@@ -14,7 +13,13 @@ from autotune.export.job_code import JobCode
 from autotune.export.preparation import Preparation
 from autotune.export.python_source import LINE_LENGTH, call, keywords, literal
 from autotune.export.task_code import render_job
-from autotune.export.trainer_script import STREAM_STEPS, assemble, title
+from autotune.export.trainer_script import (
+    STREAM_STEPS,
+    assemble,
+    counted_ranks,
+    starting,
+    title,
+)
 from autotune.workload.loaded import LossItems
 
 NAME = "accelerator.py"
@@ -50,32 +55,37 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
     _constants(code, bundle)
     body = [
         _arguments(bundle),
-        _accelerator(code, bundle),
+        _accelerator(code, bundle) + counted_ranks(code, bundle, "accelerator.num_processes"),
         *code.data,
         "\n".join(["    set_seed(SEED)", *code.model, *_model_settings(bundle, installed)]),
         f"{code.collator}\n{_loader(bundle)}",
         _optimizer(code, bundle, installed),
         _schedule(code, bundle),
         _loop(code, bundle),
-        _save(),
+        _save(bundle),
     ]
     return assemble(_docstring(bundle), code, body)
 
 
+def gathers_counts(bundle: Bundle) -> bool:
+    """Whether a loss is weighed by its share in what all ranks have.
+
+    Under local SGD ranks exchange nothing in a step, so that each weighs by its own.
+    """
+    counts_differ = bundle.configuration.accumulation_steps > 1 or bundle.loss_items != "rows"
+    return bundle.has_ranks and counts_differ and not bundle.uses_local_sgd
+
+
 def weighs_losses(bundle: Bundle) -> bool:
     """Whether micro-batches of one optimizer step may count differently."""
-    configuration = bundle.configuration
-    return configuration.accumulation_steps > 1 or (
-        configuration.world_size > 1 and bundle.loss_items != "rows" and not bundle.uses_local_sgd
-    )
+    return bundle.configuration.accumulation_steps > 1 or gathers_counts(bundle)
 
 
 def _docstring(bundle: Bundle) -> str:
-    start = f"{launch.prefix(bundle)}{launch.accelerator(bundle)}"
     return (
         f'"""{title(bundle)}\n'
         "\n"
-        f"    {start}\n"
+        f"{starting(bundle, NAME)}\n"
         "\n"
         "Add --max-steps 20 --output-dir out for a short try.\n"
         '"""'
@@ -115,10 +125,21 @@ def _accelerator(code: JobCode, bundle: Bundle) -> str:
         arguments.append("cpu=True")
     if bundle.spec.precision != "fp32":
         arguments.append(f"mixed_precision={literal(PRECISION[bundle.spec.precision])}")
+    loading: dict[str, object] = {}
     if not bundle.spec.streaming:
         # Without it the order of the rows would depend on what drew random numbers before.
+        loading["use_seedable_sampler"] = True
+    elif bundle.has_ranks:
+        # Else rank 0 would read for all and send every batch to them.
+        loading["dispatch_batches"] = False
+    if loading:
         code.imports.add("accelerate.utils", "DataLoaderConfiguration")
-        arguments.append("dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True)")
+        options = ", ".join(keywords(loading))
+        arguments.append(f"dataloader_config=DataLoaderConfiguration({options})")
+    if bundle.has_ranks and bundle.has_unused_parameters:
+        code.imports.add("accelerate.utils", "DistributedDataParallelKwargs")
+        handler = "DistributedDataParallelKwargs(find_unused_parameters=True)"
+        arguments.append(f"kwargs_handlers=[{handler}]")
     return call("accelerator = Accelerator(", arguments, indent=4)
 
 
@@ -210,12 +231,24 @@ def _loop(code: JobCode, bundle: Bundle) -> str:
     code.imports.add("accelerate.local_sgd", "LocalSGD")
     opening = call(
         "with LocalSGD(",
-        ["accelerator=accelerator", "model=model", "local_sgd_steps=LOCAL_SGD_STEPS"],
+        [
+            "accelerator=accelerator",
+            "model=model",
+            "local_sgd_steps=LOCAL_SGD_STEPS",
+            "enabled=accelerator.num_processes > 1",
+        ],
         tail=") as local_sgd:",
         indent=4,
     )
-    head = "    # Steps are counted in optimizer steps, since step() is called once after each."
+    head = textwrap.indent(_LOCAL_SGD, "    # ")
     return f"{head}\n{opening}\n{loop}"
+
+
+_LOCAL_SGD = """\
+Every rank trains by itself. Their parameters are averaged after every LOCAL_SGD_STEPS
+optimizer steps, and at the end of the block: evaluate and save only after it.
+autotune.FusedLocalSGD takes the same arguments and averages faster: only what is
+trained, in a few large messages instead of one for each tensor."""
 
 
 def _single(bundle: Bundle) -> list[str]:
@@ -258,7 +291,7 @@ def _window(code: JobCode, bundle: Bundle, indent: int) -> list[str]:
         "too. "
     )
     gathered = []
-    if bundle.configuration.world_size > 1 and not bundle.uses_local_sgd:
+    if gathers_counts(bundle):
         if bundle.loss_items == "rows":
             code.imports.add("torch")
             total = f"torch.tensor({total}, device=accelerator.device)"
@@ -308,16 +341,21 @@ def _step(bundle: Bundle, loss: str) -> list[str]:
             else ["    scheduler.step()"]
         ),
         "    optimizer.zero_grad()",
-        *(["    local_sgd.step()"] if bundle.uses_local_sgd else []),
+        *(_AVERAGING if bundle.uses_local_sgd else []),
         "    step += 1",
         "    if step % 10 == 0:",
+        *(["        step_loss = accelerator.reduce(step_loss)"] if gathers_counts(bundle) else []),
         f'        accelerator.print(f"step {{step}}/{{max_steps}}: loss {{{loss}:.4f}}")',
         "    if step == max_steps:",
         "        break",
     ]
 
 
-def _save() -> str:
+_AVERAGING = ["    if accelerator.sync_gradients:", "        local_sgd.step()"]
+"""Guarded, so that step() counts optimizer steps whatever the accumulation."""
+
+
+def _save(bundle: Bundle) -> str:
     saving = call(
         "accelerator.unwrap_model(model).save_pretrained(",
         [
@@ -332,4 +370,5 @@ def _save() -> str:
         f"{saving}\n"
         "    if accelerator.is_main_process:\n"
         "        tokenizer.save_pretrained(args.output_dir)"
+        + ("\n    accelerator.end_training()" if bundle.has_ranks else "")
     )

@@ -23,6 +23,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from autotune.errors import ExportError
+from probes.launch import without_launch
 
 _LOG_LINES = 12
 _LOOK_S = 0.2
@@ -58,7 +59,8 @@ def ask(
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, str(theirs.fileno())],
-                env={**os.environ, **environment},
+                # Where this process is itself a rank of something, the child is none.
+                env={**without_launch(os.environ), **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FiniteFloat, TypeAd
 
 from autotune.configuration import Configuration
 from autotune.events import Document
+from autotune.outcome import Exchange
 
 
 def _configuration(value: object) -> Configuration:
@@ -43,6 +44,8 @@ class Readings(_Part):
     tokens_per_s: FiniteFloat
     step_s: FiniteFloat
     memory: Memory
+    exchange: Exchange | None = None
+    """What the ranks exchange; None for one rank, or where it was not measured."""
 
 
 class Efficiency(_Part):
@@ -78,6 +81,8 @@ class Alternative(Candidate):
     """Another answer, and what it is better at."""
 
     kind: str
+    sample_efficiency: Efficiency | None = None
+    """None where nobody said."""
 
 
 class Answer(Candidate):

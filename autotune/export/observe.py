@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
+import math
 import runpy
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,6 +24,11 @@ import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, GradientState
+from pydantic import JsonValue
+from torch.nn.parallel import DistributedDataParallel
+
+from autotune.export.ranks import Caches
+from autotune.export.seen import Seen
 
 Inputs = Mapping[str, object]
 
@@ -35,6 +43,8 @@ class Step:
     """Share of each micro-batch in the step's loss, as it went backward."""
     end_s: float = 0.0
     """When the optimizer had stepped, on the performance counter."""
+    exchanges: bool = False
+    """Whether a backward pass of it exchanged the gradients between ranks."""
     num_recomputed: int = 0
     """Module calls during the backward passes: what checkpointing recomputes."""
 
@@ -53,10 +63,14 @@ class Observed:
         self.begin_s: float | None = None
         """When the first forward pass began."""
         self.model: torch.nn.Module | None = None
+        self.world_size = 1
+        """Ranks that train together, as the script's Accelerator counts them."""
         self.recomputed: set[torch.nn.Module] = set()
         """Modules that were called during a backward pass."""
         self._current = Step()
         self._is_in_backward = False
+        self._exchange: DistributedDataParallel | None = None
+        """The wrapper that exchanges gradients."""
 
     def step_times_s(self) -> list[float]:
         """From the end of one optimizer step to the end of the next, data loading included.
@@ -103,12 +117,20 @@ def watching(
         self: Accelerator, model: torch.nn.Module, *args: object, **kwargs: object
     ) -> object:
         observed.model = model
+        observed.world_size = self.num_processes
         handles.append(model.register_forward_pre_hook(before_forward, with_kwargs=True))
-        return prepare_model(self, model, *args, **kwargs)
+        prepared = prepare_model(self, model, *args, **kwargs)
+        # A compiled model keeps the wrapper inside.
+        wrapper = getattr(prepared, "_orig_mod", prepared)
+        if isinstance(wrapper, DistributedDataParallel):
+            observed._exchange = wrapper
+        return prepared
 
     @functools.wraps(backward)
     def watched_backward(self: Accelerator, loss: torch.Tensor, **kwargs: object) -> None:
         observed._current.losses.append(loss.detach() / self.gradient_accumulation_steps)
+        if observed._exchange is not None and observed._exchange.require_backward_grad_sync:
+            observed._current.exchanges = True
         observed._is_in_backward = True
         try:
             backward(self, loss, **kwargs)
@@ -143,6 +165,34 @@ def watching(
         AcceleratedOptimizer.step = optimizer_step
         for handle in handles:
             handle.remove()
+
+
+def seen(observed: Observed) -> Seen:
+    """The account of a script that has ended."""
+    model = observed.model
+    layers = _layers(model) if model is not None else []
+    # A layer recomputes its forward, which may pass its own hooks by: its parts tell.
+    recomputed = [any(part in observed.recomputed for part in one.modules()) for one in layers]
+    parameters = list(model.parameters()) if model is not None else []
+    return Seen(
+        world_size=observed.world_size,
+        step_rows=tuple(tuple(step.rows) for step in observed.steps),
+        losses=tuple(step.loss for step in observed.steps),
+        step_times_s=tuple(observed.step_times_s()),
+        exchanges=tuple(step.exchanges for step in observed.steps),
+        has_recomputed=bool(observed.recomputed),
+        recomputed_layers=tuple(recomputed),
+        parameter_sum=math.fsum(float(p.detach().double().abs().sum()) for p in parameters),
+    )
+
+
+def _layers(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """Layers that can be checkpointed, where the installed transformers marks them by a class."""
+    try:
+        from transformers.modeling_layers import GradientCheckpointingLayer
+    except ImportError:
+        return []
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def run_script(script: Path, flags: Sequence[str]) -> None:
@@ -181,3 +231,27 @@ def _synchronise() -> None:
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None and accelerator.is_available():
         accelerator.synchronize()
+
+
+@contextlib.contextmanager
+def hooked(name: str | None) -> Iterator[dict[str, JsonValue]]:
+    """Enters a context manager by its name, `module:function`, and yields what it finds.
+
+    Without a name, or where it yields no dictionary, nothing is found.
+    """
+    if name is None:
+        yield {}
+        return
+    module, _, function = name.partition(":")
+    made: AbstractContextManager[object] = getattr(importlib.import_module(module), function)()
+    with made as found:
+        yield found if isinstance(found, dict) else {}
+
+
+def keep_caches(caches: Caches) -> None:
+    """Lets `datasets` store nothing beside the user's data."""
+    import datasets
+
+    if not caches.is_hub:
+        datasets.config.HF_DATASETS_CACHE = caches.scratch / "datasets"
+    datasets.disable_caching()

@@ -7,17 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.configuration import Configuration
-from autotune.export import launch
+from autotune.export import launch, report_ranks
 from autotune.export.bundle import Bundle
 from autotune.export.document import (
     Alternative,
     Answer,
+    Efficiency,
     Readings,
     RecommendationDocument,
     device_name,
     read,
 )
 from autotune.export.installed import Installed
+from autotune.export.ranks import RanksHere
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import TrialView
@@ -46,17 +48,27 @@ def provenance(bundle: Bundle, installed: Installed) -> tuple[str, ...]:
     )
 
 
-def render(bundle: Bundle, installed: Installed) -> str:
-    """The whole report."""
+def render(bundle: Bundle, installed: Installed, here: RanksHere) -> str:
+    """The whole report.
+
+    Args:
+        bundle: What it tells.
+        installed: The libraries that the files are for.
+        here: On how many ranks the scripts are tried before the files are put in place.
+    """
     document = read(bundle.document)
     answer = document.recommendation
+    efficiency = _efficiency(bundle, answer)
     sections = [
         f"# {bundle.facts.name}: {bundle.configuration}",
         _answer(bundle, answer),
         "![Speed against memory](report.svg)",
-        _reasons(answer),
-        _use(bundle),
+        _reasons(bundle, answer),
+        report_ranks.speed_and_learning(bundle, efficiency),
+        _use(bundle, here),
+        report_ranks.settings(bundle, installed),
         _evidence(bundle, document, installed),
+        report_ranks.exchange(bundle),
         _trials(bundle),
         _alternatives(answer),
         _list(
@@ -90,11 +102,12 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
     limit = format_bytes(answer.memory_limit_bytes)
     lines += ["", f"The limit is {limit} for everything that the training process occupies."]
     if bundle.repair_loss:
+        ranks = ", and by the number of ranks" if bundle.has_ranks else ""
         lines += [
             "",
             "The loss of this model ignores the count that Trainer hands it, so that Trainer as it "
-            "stands multiplies loss and gradients by the accumulation steps. The trials set "
-            "`trainer.model_accepts_loss_kwargs = False`, which mends that, and so do "
+            f"stands multiplies loss and gradients by the accumulation steps{ranks}. The trials "
+            "set `trainer.model_accepts_loss_kwargs = False`, which mends that, and so do "
             "`recommendation.apply(trainer)` and exported scripts; a script of your own needs the "
             "same line.",
         ]
@@ -162,10 +175,21 @@ def _readings(chosen: Readings, baseline: Readings | None) -> list[tuple[str, st
     ]
 
 
-def _reasons(answer: Answer) -> str:
+def _efficiency(bundle: Bundle, answer: Answer) -> Efficiency | None:
+    """Sample efficiency of the chosen configuration; None where nobody said."""
+    chosen = _chosen(bundle, answer)
+    configuration = chosen.configuration
+    is_same = (
+        configuration.local_sgd_steps == 1
+        and configuration.global_batch_size == answer.baseline.configuration.global_batch_size
+    )
+    return report_ranks.SAME if is_same else chosen.sample_efficiency
+
+
+def _reasons(bundle: Bundle, answer: Answer) -> str:
     efficiency = answer.sample_efficiency
     text = _list("Why", answer.reasons)
-    if efficiency.basis == "not needed":
+    if efficiency.basis == "not needed" or report_ranks.concerns(bundle):
         return text
     low, high = efficiency.interval
     return (
@@ -174,24 +198,15 @@ def _reasons(answer: Answer) -> str:
     )
 
 
-def _use(bundle: Bundle) -> str:
+def _use(bundle: Bundle, here: RanksHere) -> str:
     if not bundle.has_scripts:
         return _use_in_own_script(bundle)
-    prefix = launch.prefix(bundle)
-    commands = [f"{prefix}{launch.accelerator(bundle)}"]
-    if not bundle.uses_local_sgd:
-        commands.insert(0, f"{prefix}{launch.trainer(bundle)}")
-    lines = ["## Use it", "", "```console", *commands, "```", ""]
-    if bundle.launch_environment:
-        lines += ["In this directory; the variables are those that the trials ran under.", ""]
-    files = [row for row in FILES if row[0] != "trainer.py" or not bundle.uses_local_sgd]
-    lines += _file_table(files)
-    if bundle.uses_local_sgd:
-        lines += ["", "Trainer has no local SGD of its own, so that there is no `trainer.py`."]
+    scripts = ("trainer.py", "accelerator.py")
+    lines = ["## Use it", "", *report_ranks.starting(bundle, scripts), *_file_table(FILES)]
     lines += [
         "",
         "Every file was read back through its consumer before it was put here, and the scripts ran "
-        "for one optimizer step.",
+        f"for {here.steps}.",
     ]
     return "\n".join(lines)
 
@@ -207,8 +222,11 @@ def _use_in_own_script(bundle: Bundle) -> str:
         "```",
         "",
     ]
-    if bundle.launch_environment:
-        variables = launch.prefix(bundle).strip()
+    if bundle.has_ranks:
+        lines += ["Start it as the trials were, with the name of your script:", ""]
+        lines += report_ranks.starting(bundle, ("train.py",))
+    elif bundle.launch_environment:
+        variables = launch.environment(bundle)
         lines += [f"The trials ran under `{variables}`; start your script under the same.", ""]
     lines += _file_table([row for row in FILES if not row[0].endswith(".py")])
     lines += ["", "Every file was read back through its consumer before it was put here."]
@@ -328,10 +346,11 @@ def _cell(text: str) -> str:
 
 
 def verify(path: Path, bundle: Bundle) -> str:
-    """Looks for every file that the report links to, and for every number of the run.
+    """Looks for every file that the report links to, every number of the run and every command.
 
     Raises:
-        ValueError: A linked file or a line with readings is missing.
+        ValueError: A linked file, a line with readings or a command is missing, or torchrun does
+            not understand a command.
     """
     text = path.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
@@ -341,4 +360,9 @@ def verify(path: Path, bundle: Bundle) -> str:
     for row in (*_table(bundle), *(_trial(trial) for trial in bundle.trials)):
         if _line(row) not in lines:
             raise ValueError(f"it does not hold the line {_line(row)!r}")
+    for script in ("trainer.py", "accelerator.py") if bundle.has_scripts else ():
+        launch.verify(bundle, script)
+        for command in launch.commands(bundle, script):
+            if command not in lines:
+                raise ValueError(f"it does not hold the command {command!r}")
     return "every link followed, every reading looked up"

@@ -36,6 +36,7 @@ def knob_fields(bundle: Bundle, installed: Installed) -> Fields:
     }
     if bundle.has_cpu_ranks:
         fields["use_cpu"] = True
+    fields.update(rank_fields(bundle, installed))
     name = installed.checkpointing_argument
     if checkpointing.is_on:
         options = checkpointing_options(checkpointing)
@@ -51,6 +52,25 @@ def knob_fields(bundle: Bundle, installed: Installed) -> Fields:
     elif bundle.baseline.checkpointing.is_on:
         fields[name] = False
     return fields
+
+
+def rank_fields(bundle: Bundle, installed: Installed) -> Fields:
+    """What several ranks need beside the knobs, as far as the installed version knows it.
+
+    Local SGD itself is no field: a callback averages the parameters.
+    """
+    if not bundle.has_ranks:
+        return {}
+    fields: Fields = {}
+    if bundle.uses_local_sgd:
+        # Counting the tokens of all ranks is a collective in every optimizer step.
+        fields["average_tokens_across_devices"] = False
+    if bundle.has_unused_parameters is not None:
+        fields["ddp_find_unused_parameters"] = bundle.has_unused_parameters
+    if bundle.is_stream:
+        # Else rank 0 reads for all and sends every batch to them.
+        fields["accelerator_config"] = {"dispatch_batches": False}
+    return {name: value for name, value in fields.items() if name in installed.argument_names}
 
 
 def job_fields(bundle: Bundle, installed: Installed) -> Fields:
@@ -151,5 +171,7 @@ def _compare(arguments: object, fields: Fields, written: set[str]) -> None:
     for name, meant in fields.items():
         read = getattr(arguments, name)
         read = getattr(read, "value", read)
+        if isinstance(meant, Mapping) and hasattr(read, "to_dict"):
+            read = {key: read.to_dict().get(key) for key in meant}
         if read != meant or type(read) is not type(meant):
             raise ValueError(f"{name} is read as {read!r} and not as {meant!r}")

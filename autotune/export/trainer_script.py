@@ -27,10 +27,16 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
     if bundle.spec.streaming:
         fields.setdefault("max_steps", STREAM_STEPS)
     defaults = call("parser.set_defaults(", keywords(fields), indent=4)
-    body = [
+    if bundle.uses_local_sgd:
+        code.constants.append(f"LOCAL_SGD_STEPS = {bundle.configuration.local_sgd_steps}")
+        code.imports.add("autotune", "LocalSGDCallback")
+    start = (
         "    parser = HfArgumentParser(TrainingArguments)\n"
         f"{defaults}\n"
-        "    (args,) = parser.parse_args_into_dataclasses()",
+        "    (args,) = parser.parse_args_into_dataclasses()"
+    )
+    body = [
+        start + counted_ranks(code, bundle, "args.world_size"),
         *code.data,
         "\n".join(["    set_seed(args.seed)", *code.model]),
         code.collator,
@@ -40,12 +46,33 @@ def render(bundle: Bundle, preparation: Preparation, installed: Installed) -> st
     return assemble(_docstring(bundle), code, body)
 
 
+def counted_ranks(code: JobCode, bundle: Bundle, num_ranks: str) -> str:
+    """Lines that warn where the script was started on another number of ranks; empty for one.
+
+    Args:
+        code: Takes the imports and constants.
+        bundle: What is trained.
+        num_ranks: Python that yields how many there are.
+    """
+    if not bundle.has_ranks:
+        return ""
+    code.imports.add("warnings")
+    code.constants.append(f"NUM_RANKS = {bundle.configuration.world_size}")
+    return (
+        f"\n    if {num_ranks} != NUM_RANKS:\n"
+        "        warnings.warn(\n"
+        f'            f"{{{num_ranks}}} rank(s) train and not {{NUM_RANKS}}, so that the "\n'
+        '            "global batch size is another one.",\n'
+        "            stacklevel=2,\n"
+        "        )"
+    )
+
+
 def _docstring(bundle: Bundle) -> str:
-    start = f"{launch.prefix(bundle)}{launch.trainer(bundle)}"
     return (
         f'"""{title(bundle)}\n'
         "\n"
-        f"    {start}\n"
+        f"{starting(bundle, NAME)}\n"
         "\n"
         "Every field of TrainingArguments is a flag, for example --max_steps 20 --output_dir out.\n"
         '"""'
@@ -57,6 +84,15 @@ def title(bundle: Bundle) -> str:
     spec = bundle.spec
     verb = "Fine-tunes" if spec.model is not None else "Trains"
     return f"{verb} {spec.name} with the settings of autotune run {bundle.run}."
+
+
+def starting(bundle: Bundle, script: str) -> str:
+    """The part of a script's docstring that says how it is started."""
+    commands = [f"    {line}" for line in launch.commands(bundle, script)]
+    if len(commands) > 1:
+        commands = ["One line on each node:", "", *commands]
+    # A backslash in a path would be an escape.
+    return "\n".join(commands).replace("\\", "\\\\")
 
 
 def _trainer(bundle: Bundle) -> str:
@@ -74,6 +110,12 @@ def _trainer(bundle: Bundle) -> str:
             "    # The loss of this model ignores the count that Trainer hands it, so Trainer has",
             "    # to divide by the accumulation steps itself.",
             "    trainer.model_accepts_loss_kwargs = False",
+        ]
+    if bundle.uses_local_sgd:
+        lines += [
+            "    # Every rank trains by itself. Their parameters are averaged after every",
+            "    # LOCAL_SGD_STEPS optimizer steps, and before each evaluation and save.",
+            "    LocalSGDCallback(local_sgd_steps=LOCAL_SGD_STEPS).attach(trainer)",
         ]
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -32,6 +32,8 @@ from autotune.export.child import Channel
 from autotune.export.installed import Installed, look
 from autotune.export.preparation import Preparation
 from autotune.export.preparation import look as look_at_job
+from autotune.export.ranks import Caches, ranks_here
+from autotune.export.script_check import ScriptCheck, accelerator_flags, trainer_flags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,18 +49,37 @@ class Consumer:
 
 
 def consumers(
-    bundle: Bundle, installed: Installed, prepare: Callable[[], Preparation], scratch: Path
+    bundle: Bundle,
+    installed: Installed,
+    prepare: Callable[[], Preparation],
+    caches: Caches,
+    *,
+    write: bool,
 ) -> list[Consumer]:
-    """Every file of a bundle, the cheap ones first."""
-    from autotune.export import script_check
-
+    """Every file of a bundle, the cheap ones first; only where they are written, one is mended."""
     fields = settings.all_fields(bundle, installed)
     comments = report.provenance(bundle, installed)
     accelerate = f"accelerate {installed.version('accelerate')}"
     transformers = f"transformers {installed.version('transformers')}"
-    steps = script_check.NUM_STEPS
-    trainer_flags = script_check.trainer_flags(steps, scratch / "trainer")
-    accelerator_flags = script_check.accelerator_flags(steps, scratch / "accelerator")
+    here = ranks_here(bundle)
+    flags = {
+        trainer_script.NAME: trainer_flags(here.num_steps, caches.scratch / "trainer"),
+        accelerate_script.NAME: accelerator_flags(here.num_steps, caches.scratch / "accelerator"),
+    }
+    check = ScriptCheck(bundle, here, flags, caches)
+
+    def verify_loop(path: Path) -> str:
+        try:
+            return check.verify(path)
+        except ValueError as error:
+            # Trainer looks for parameters without a gradient by itself; the plain loop has to know.
+            is_known = bundle.has_unused_parameters is not None
+            if is_known or not write or "find_unused_parameters" not in str(error):
+                raise
+        told = replace(bundle, has_unused_parameters=True)
+        path.write_text(accelerate_script.render(told, prepare(), installed), encoding="utf-8")
+        return check.verify(path, again=True)
+
     found = [
         Consumer(
             name="recommendation.json",
@@ -99,29 +120,25 @@ def consumers(
         Consumer(
             name="report.md",
             reader="people",
-            render=lambda: report.render(bundle, installed),
+            render=lambda: report.render(bundle, installed, here),
             verify=lambda path: report.verify(path, bundle),
         ),
     ]
     scripts = [
         Consumer(
-            name="trainer.py",
+            name=trainer_script.NAME,
             reader=f"Python, {transformers}",
             render=lambda: trainer_script.render(bundle, prepare(), installed),
-            verify=lambda path: script_check.verify(path, bundle, trainer_flags),
+            verify=check.verify,
         ),
         Consumer(
-            name="accelerator.py",
+            name=accelerate_script.NAME,
             reader=f"Python, {accelerate}",
             render=lambda: accelerate_script.render(bundle, prepare(), installed),
-            verify=lambda path: script_check.verify(path, bundle, accelerator_flags),
+            verify=verify_loop,
         ),
     ]
-    if not bundle.has_scripts:
-        scripts = []
-    elif bundle.uses_local_sgd:
-        scripts = scripts[1:]
-    return [*found, *scripts]
+    return [*found, *scripts] if bundle.has_scripts else found
 
 
 def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], None]) -> JsonValue:
@@ -130,6 +147,8 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
     Returns:
         `{"files": […]}`, or `{"failure": sentence}`.
     """
+    from autotune.export.observe import keep_caches
+
     stage("looking at the installed libraries")
     installed = look()
     # Beside the files there is room for a model; a directory that is only read may be read-only.
@@ -137,7 +156,9 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
         dir=directory if write else None, prefix=".autotune-"
     ) as place:
         scratch = Path(place)
-        _keep_caches_in(scratch, bundle)
+        caches = Caches(scratch=scratch, is_hub=_is_hub(bundle))
+        # Scripts that are only tried must leave nothing beside the user's data.
+        keep_caches(caches)
         answer: list[Preparation] = []
 
         def prepare() -> Preparation:
@@ -145,7 +166,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
                 answer.append(look_at_job(bundle, scratch))
             return answer[0]
 
-        files = consumers(bundle, installed, prepare, scratch)
+        files = consumers(bundle, installed, prepare, caches, write=write)
         for consumer in files if write else []:
             stage(f"writing {consumer.name}")
             try:
@@ -172,15 +193,10 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
     return {"files": verified}
 
 
-def _keep_caches_in(scratch: Path, bundle: Bundle) -> None:
-    """Scripts that are only tried must leave nothing beside the user's data."""
-    import datasets
-
+def _is_hub(bundle: Bundle) -> bool:
     from autotune.workload.source import source_of
 
-    if bundle.workload is not None and not source_of(bundle.workload).is_hub:
-        datasets.config.HF_DATASETS_CACHE = scratch / "datasets"
-    datasets.disable_caching()
+    return bundle.workload is not None and source_of(bundle.workload).is_hub
 
 
 def _failure(subject: str, error: Exception) -> JsonValue:

@@ -14,6 +14,8 @@ import torch
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.library.steps import differences, rescale
+from autotune.runtime.callback import LocalSGDCallback, attached_to
+from autotune.runtime.plain import refuse_unless_plain
 from autotune.trial.training_arguments import knob_fields, set_checkpointing
 from autotune.workload.live.arguments import configuration_of
 from autotune.workload.live.job import base_trainer, is_checkpointing
@@ -31,8 +33,8 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
         repair_loss: Whether loss parity needs `model_accepts_loss_kwargs = False`.
 
     Raises:
-        UsageError: The Trainer trains right now, has another number of ranks, is to average its
-            parameters, or its model has no switch for checkpointing.
+        UsageError: The Trainer trains right now, has another number of ranks, its model has no
+            switch for checkpointing, or its ranks cannot train by themselves.
     """
     if not isinstance(trainer, base_trainer()):
         raise UsageError(
@@ -50,15 +52,20 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
             "Start as many processes as were tuned, or tune again with these.",
         )
     if configuration.local_sgd_steps > 1:
-        raise UsageError(
-            f"A Trainer cannot be told to average its parameters every "
-            f"{configuration.local_sgd_steps} optimizer steps.",
-            "Use recommendation.local_sgd(accelerator, model) in an Accelerate loop.",
-        )
-    before = configuration_of(
-        arguments,
-        is_checkpointing=is_checkpointing(trainer.model),
-        world_size=arguments.world_size,
+        if configuration.world_size == 1:
+            raise UsageError(
+                "Local SGD needs several ranks, and this Trainer has one.",
+                "Start as many processes as were tuned, or tune again with one.",
+            )
+        refuse_unless_plain(trainer.accelerator)
+    averaging = attached_to(trainer)
+    before = replace(
+        configuration_of(
+            arguments,
+            is_checkpointing=is_checkpointing(trainer.model),
+            world_size=arguments.world_size,
+        ),
+        local_sgd_steps=averaging.local_sgd_steps if averaging is not None else 1,
     )
     if repair_loss:
         trainer.model_accepts_loss_kwargs = False
@@ -81,6 +88,10 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
     # It was made with the accumulation steps, and the plugins, of the arguments as they were.
     trainer.create_accelerator_and_postprocess()
     _drop_second_count(arguments)
+    if averaging is not None:
+        averaging.detach()
+    if configuration.local_sgd_steps > 1:
+        LocalSGDCallback(configuration.local_sgd_steps).attach(trainer)
     _tell(changes, stacklevel=4)
 
 

@@ -40,6 +40,7 @@ from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
 from autotune.workload.live.job import Job, base_trainer, job_of_parts, job_of_trainer
 from autotune.workload.spec import Capsule
+from probes.launch import without_launch
 
 if TYPE_CHECKING:
     import torch
@@ -170,6 +171,9 @@ def tune(
             budget=budget,
             sampler=sampler,
             processes=num_ranks,
+            # A job that runs already has the ranks that it was started with.
+            with_one_process=False,
+            alone=ranks.spans_machines(num_ranks),
             seed=seed,
             storage=storage,
             out=str(out) if out is not None else None,
@@ -348,7 +352,7 @@ class _Call:
                 raise
 
     def _environment(self) -> dict[str, str]:
-        environment = ranks.without_launch(dict(os.environ))
+        environment = without_launch(dict(os.environ))
         if self._request.workload.precision != "fp32":
             # Earlier versions of TrainingArguments leave it behind, where it would also hold for
             # the checks in fp32.

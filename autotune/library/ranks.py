@@ -26,21 +26,6 @@ CONNECT_S = 60.0
 FAREWELL_S = 30.0
 """How long the first rank keeps the store open for the others after its answer."""
 
-LAUNCH_VARIABLES = (
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "ROLE_NAME",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
-_LAUNCH_PREFIXES = ("TORCHELASTIC_", "TORCH_NCCL_ASYNC", "PET_", "SLURM_", "OMPI_", "PMI_")
-
 
 def num_ranks() -> int:
     """How many ranks this job has, by its process group.
@@ -61,13 +46,10 @@ def num_ranks() -> int:
     return 1
 
 
-def without_launch(environment: dict[str, str]) -> dict[str, str]:
-    """The variables without those that make a process a rank of this job."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if name not in LAUNCH_VARIABLES and not name.startswith(_LAUNCH_PREFIXES)
-    }
+def spans_machines(num_ranks: int) -> bool:
+    """Whether some of the job's ranks run on other machines, where nothing can be started."""
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return local.isdigit() and int(local) < num_ranks
 
 
 def on_first_rank(ask: Callable[[], Document], *, time_limit_s: float) -> Document:

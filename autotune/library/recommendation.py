@@ -24,9 +24,10 @@ from autotune.units import format_bytes, format_change, format_rate
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
-    from accelerate.local_sgd import LocalSGD
     from torch.nn import Module
     from transformers import Trainer, TrainingArguments
+
+    from autotune.runtime.fused import FusedLocalSGD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +205,8 @@ class Recommendation:
         """Puts the configuration in force on a Trainer, for its next `train()`.
 
         Sets its arguments and what it fixed when it was made, switches checkpointing on or off on
-        the model, and mends the loss where it would be multiplied by the accumulation steps.
+        the model, attaches a `LocalSGDCallback` where ranks are to average and takes off one where
+        they are not, and mends the loss where it would be multiplied by the accumulation steps.
         Counts of steps are made anew where the global batch size changes; what is changed beside
         the knobs is told by a warning.
 
@@ -278,23 +280,33 @@ class Recommendation:
         }
         return Accelerator(**values)
 
-    def local_sgd(self, accelerator: Accelerator, model: Module) -> LocalSGD:
-        """The context in which ranks average their parameters, if the configuration says so.
+    def local_sgd(self, accelerator: Accelerator, model: Module) -> FusedLocalSGD:
+        """The block in which ranks train by themselves and average, if the configuration says so.
 
-        Call `step()` of what it yields after every optimizer step; with plain data parallel
-        training it does nothing.
+        Its unit are optimizer steps: call `step()` of what it yields after each of them, and not
+        after every micro-batch. With plain data parallel training it does nothing.
+
+        Args:
+            accelerator: Of the job.
+            model: As `accelerator.prepare` returned it.
+
+        Raises:
+            UsageError: Ranks cannot train by themselves; see `FusedLocalSGD`.
 
         Example:
             >>> accelerator = recommendation.accelerator(cpu=True)
-            >>> with recommendation.local_sgd(accelerator, trainer.model) as local_sgd:
-            ...     local_sgd.step()
+            >>> model = accelerator.prepare(trainer.model)
+            >>> with recommendation.local_sgd(accelerator, model) as local_sgd:
+            ...     for batch in trainer.get_train_dataloader():
+            ...         with accelerator.accumulate(model):
+            ...             accelerator.backward(model(**batch).loss)
+            ...             if accelerator.sync_gradients:
+            ...                 local_sgd.step()
         """
-        from accelerate.local_sgd import LocalSGD
+        from autotune.runtime.fused import FusedLocalSGD
 
         steps = self.configuration.local_sgd_steps
-        return LocalSGD(
-            accelerator=accelerator, model=model, local_sgd_steps=steps, enabled=steps > 1
-        )
+        return FusedLocalSGD(accelerator, model, local_sgd_steps=steps, enabled=steps > 1)
 
     def export(self, directory: str | PathLike[str], *, force: bool = False) -> tuple[Path, ...]:
         """Writes every file, each read back by its consumer before it is put in place.

@@ -31,7 +31,11 @@ def with_trial(history: History, trial: FinishedTrial) -> History:
     """The history after one more trial; new regions stand at the end of its `regions`."""
     longer = replace(history, trials=(*history.trials, trial))
     regions = list(history.regions)
-    for region in close(longer, trial):
+    configuration = trial.configuration
+    if configuration not in history.space.candidates:
+        # Local SGD and other global batch sizes are no part of the search for a micro-batch.
+        return longer
+    for region in close(longer.arm(configuration.world_size), trial):
         closed = {c for r in regions for c in r.configurations}
         left = tuple(c for c in region.configurations if c not in closed)
         if left:

@@ -17,7 +17,6 @@ from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
 from autotune.search.engine import Engine
 from autotune.search.finished import MeasuredTrial
-from autotune.search.ranking import Standing
 from autotune.search.statistics import Ratio, ratio_of_times, samples_per_s_interval
 from autotune.search.trials import TrialResult
 from autotune.trial.protocol import WARMUP_STEPS
@@ -69,7 +68,7 @@ def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
         AutotuneError: A worker could not load the workload again.
     """
     while True:
-        leaders = Standing(engine.history.measured).contenders(NUM_LEADERS)
+        leaders = engine.history.leaders[:NUM_LEADERS]
         if not leaders or engine.session.should_end() or engine.session.remaining_s <= 0:
             return None
         entered = list(leaders)
@@ -122,9 +121,12 @@ class _Contest:
 
     def _fit_together(self, trials: Sequence[MeasuredTrial]) -> bool:
         """Whether all contestants may hold their memory at the same time."""
-        held_bytes = sum(t.total_bytes for t in trials)
-        if self._engine.pool.is_on_device:
-            return held_bytes <= self._engine.plan.limit_bytes
+        pool = self._engine.pool
+        if pool.is_on_device:
+            return sum(t.total_bytes for t in trials) <= self._engine.plan.limit_bytes
+        held_bytes = sum(
+            t.total_bytes * pool.num_local_ranks(t.configuration.world_size) for t in trials
+        )
         return held_bytes <= read_memory().available_bytes * TOGETHER_FRACTION
 
     def run(self) -> Verdict | None:
@@ -197,12 +199,43 @@ class _Contest:
             return Ratio(value=1.0, low=1.0, high=1.0, num_pairs=len(contestant.blocks))
         return ratio_of_times(contestant.s_per_sample, reference.s_per_sample)
 
+    def _gain(self, contestant: Contestant, reference: Contestant) -> Ratio:
+        """The ratio of speeds, weighed with what a sample of each teaches, as far as it is known.
+
+        What is not known of two efficiencies is the same thing for both, so that both stand at the
+        same end of it.
+        """
+        speeds = self._ratio(contestant, reference)
+        one = self._engine.history.efficiency(contestant.configuration)
+        other = self._engine.history.efficiency(reference.configuration)
+        value = one.value / other.value
+        ends = [a / b for a, b in zip(one.interval, other.interval, strict=True)]
+        return Ratio(
+            value=speeds.value * value,
+            low=speeds.low * min(value, *ends),
+            high=speeds.high * max(value, *ends),
+            num_pairs=speeds.num_pairs,
+        )
+
     def _leader(self) -> Contestant:
-        """The fastest; of those that tie with it, the one that leaves the most memory free."""
+        """The one that learns fastest; of those that tie, the simplest.
+
+        That is plain data parallel before local SGD, then fewer processes, then the one that leaves
+        the most memory free.
+        """
         reference = self._reference()
-        fastest = max(self._contestants, key=lambda c: self._ratio(c, reference).value)
-        tied = [c for c in self._contestants if is_tie(self._ratio(c, fastest))]
-        return min(tied, key=lambda c: c.total_bytes)
+        may_be_chosen = self._engine.history.may_be_chosen
+        allowed = [c for c in self._contestants if may_be_chosen(c.configuration)]
+        fastest = max(allowed, key=lambda c: self._gain(c, reference).value)
+        tied = [c for c in allowed if is_tie(self._gain(c, fastest))]
+        return min(
+            tied,
+            key=lambda c: (
+                c.configuration.local_sgd_steps > 1,
+                c.configuration.world_size,
+                c.total_bytes,
+            ),
+        )
 
     def _is_settled(self, rounds: int) -> bool:
         if rounds < MIN_ROUNDS:
@@ -228,7 +261,7 @@ class _Contest:
             speedup=ratio.value,
             speedup_ci95=ratio.interval,
             num_pairs=rounds,
-            is_tie=leader is not reference and is_tie(ratio),
+            is_tie=leader is not reference and is_tie(self._gain(leader, reference)),
             settled=self._is_settled(rounds),
             samples_per_s=best.samples_per_s,
             samples_per_s_ci95=samples_per_s_interval(best),

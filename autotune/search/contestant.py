@@ -106,7 +106,7 @@ class Contestant:
     def launch(self) -> None:
         """Starts the process, where it may wait beside the others."""
         if self._stays:
-            self._worker = self._engine.pool.launch()
+            self._worker = self._engine.pool.launch(self.configuration.world_size)
 
     def enter(self) -> Outcome | None:
         """Loads the workload and checks the memory once more; a fault, if there is one."""
@@ -152,7 +152,8 @@ class Contestant:
         return None
 
     def _load(self) -> Outcome | None:
-        worker = self._engine.pool.load(self._worker or self._engine.pool.launch())
+        pool, num_ranks = self._engine.pool, self.configuration.world_size
+        worker = pool.load(self._worker or pool.launch(num_ranks), num_ranks)
         if isinstance(worker, Stopped):
             return worker
         self._worker = worker

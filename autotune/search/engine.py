@@ -22,7 +22,6 @@ from autotune.search.closing import with_trial
 from autotune.search.finished import Arrival, FinishedTrial
 from autotune.search.history import History
 from autotune.search.order import Next, Over, Wait
-from autotune.search.ranking import Standing
 from autotune.search.session import Session
 from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialPlan, TrialResult, run_trial
@@ -267,7 +266,7 @@ class Engine:
         self._note_best()
 
     def _note_best(self) -> None:
-        standing = Standing(self.history.measured)
+        standing = self.history.standing
         leader = standing.best()
         if leader is None or leader.number == self._best:
             return

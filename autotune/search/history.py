@@ -6,11 +6,14 @@ give the same history, live or read from a journal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from autotune.configuration import Configuration
+from autotune.cost.learning import NOT_NEEDED, SampleEfficiency
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
+from autotune.search.ranking import Standing
 from autotune.space import Space
 from autotune.view import RunView
 
@@ -32,8 +35,66 @@ class History:
     than one micro-batch, so that the whole batch at once may fit where half of it does not."""
     trials: tuple[FinishedTrial, ...] = ()
     regions: tuple[ClosedRegion, ...] = ()
+    efficiencies: Mapping[int, SampleEfficiency] = field(default_factory=dict)
+    """Sample efficiency by local SGD steps; 1 where it is not named."""
+    batch_efficiencies: Mapping[int, SampleEfficiency] = field(default_factory=dict)
+    """Sample efficiency by global batch size; 1 where it is not named."""
+    required_local_sgd_steps: int | None = None
+    """What the user insists on; None leaves it open."""
     held: frozenset[Configuration] = frozenset()
     """Candidates that other engines of a shared study try at this moment: known soon, not open."""
+
+    @property
+    def standing(self) -> Standing:
+        """The measured trials, compared by samples per second and sample efficiency."""
+        return Standing(self.measured, self._weight)
+
+    def may_be_chosen(self, configuration: Configuration) -> bool:
+        """Whether it is what the user insists on, if on anything."""
+        required = self.required_local_sgd_steps
+        return required is None or configuration.local_sgd_steps == required
+
+    @property
+    def leaders(self) -> tuple[MeasuredTrial, ...]:
+        """The best trial, and the others that may be as good, in rank."""
+        allowed = tuple(t for t in self.measured if self.may_be_chosen(t.configuration))
+        return Standing(allowed, self._weight).contenders(len(allowed))
+
+    def efficiency(self, configuration: Configuration) -> SampleEfficiency:
+        """How much a sample of a configuration teaches, against one of the baseline."""
+        by_rounds = self.efficiencies.get(configuration.local_sgd_steps, NOT_NEEDED)
+        by_size = self.batch_efficiencies.get(configuration.global_batch_size, NOT_NEEDED)
+        return by_rounds.times(by_size)
+
+    def _weight(self, configuration: Configuration) -> float:
+        return self.efficiency(configuration).value
+
+    def arm(self, world_size: int) -> History:
+        """The search with one number of ranks and without local SGD, as a history of its own.
+
+        Memory and speed over the micro-batch size are alike within it alone.
+        """
+        size = self.space.global_batch_size
+        trials = tuple(t for t in self.trials if _is_of(t.configuration, world_size, size))
+        if len(trials) == len(self.trials) and self.space.world_sizes == (world_size,):
+            return self
+        leader = self.standing.best()
+        like = leader.configuration if leader is not None else self.space.baseline
+        kept = (
+            replace(
+                region,
+                configurations=tuple(
+                    c for c in region.configurations if _is_of(c, world_size, size)
+                ),
+            )
+            for region in self.regions
+        )
+        return replace(
+            self,
+            space=self.space.arm(world_size, like),
+            trials=trials,
+            regions=tuple(r for r in kept if r.configurations),
+        )
 
     def of(self, configuration: Configuration) -> tuple[FinishedTrial, ...]:
         """All trials of one configuration."""
@@ -128,6 +189,14 @@ class History:
             ValueError: The space has no such form.
         """
         return self.space.forms.index(configuration.checkpointing)
+
+
+def _is_of(configuration: Configuration, world_size: int, global_batch_size: int) -> bool:
+    return (
+        configuration.world_size == world_size
+        and configuration.local_sgd_steps == 1
+        and configuration.global_batch_size == global_batch_size
+    )
 
 
 def finished_trials(view: RunView, *, forget_stopped: bool = False) -> tuple[FinishedTrial, ...]:

@@ -2,23 +2,23 @@
 
 The baseline comes first. From there a geometric ladder climbs up and down the micro-batch sizes
 for as long as it helps, and the neighbours of the best are filled in. A baseline that checkpoints
-is first held against training without. Other checkpointing forms
-are tried only where they can pay: where memory closes larger micro-batches that, by what was
-measured, would gain more than the recomputation costs. One of them is looked at in any case, so
-that its price is a reading and not an assumption.
+is first held against training without. Other checkpointing forms are tried only where they can pay:
+where memory closes larger micro-batches that, by what was measured, would gain more than the
+recomputation costs. One of them is looked at in any case, so that its price is a reading and not an
+assumption; and so is the largest size, far from where a noisy ladder may have ended.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.outcome import Failed, OutOfMemory, TimedOut
 from autotune.search.history import History
 from autotune.search.outlook import Outlook
-from autotune.search.ranking import distance
+from autotune.space import distance
 
 GAIN_WORTH_A_TRIAL = 0.01
 """Predicted gain over the fastest below which a candidate is not worth a trial."""
@@ -30,6 +30,8 @@ CANDIDATES_PER_TRIAL = 4
 """At most one candidate in four is tried, but `MIN_TRIALS` at the least, and more while
 `GAIN_WORTH_MORE_TRIALS` is expected of the next one."""
 GAIN_WORTH_MORE_TRIALS = 0.1
+LOSS_PAST_HOPE = 0.7
+"""One process whose fastest reading is below this part of what several ranks do is given up."""
 MAX_UNMEASURED = 2
 """After so many failures or time-outs without one measured trial, the job itself is at fault."""
 
@@ -58,7 +60,41 @@ class Wait:
 
 
 def next_candidate(history: History) -> Next | Over:
-    """The next candidate, or why there is none. A function of the history alone."""
+    """The next candidate, or why there is none. A function of the history alone.
+
+    Where one process alone is a candidate beside several ranks, it is searched after them.
+    """
+    over: Over | None = None
+    for world_size in history.space.world_sizes:
+        arm = history.arm(world_size)
+        step = _hopeless(history, arm) or _next_in(arm)
+        if isinstance(step, Next):
+            if over is not None and not arm.trials:
+                return replace(step, why="does one process alone do as well as all ranks?")
+            return step
+        over = over or step
+    return over or Over(reason="there is no candidate")
+
+
+def _hopeless(history: History, arm: History) -> Over | None:
+    """Whether what was measured of an arm is so far behind that no size of it can catch up."""
+    standing, leader = history.standing, history.standing.fastest()
+    own = standing.fastest(
+        t for t in history.measured if t.number in {a.number for a in arm.trials}
+    )
+    if leader is None or own is None or arm.space.baseline == history.space.baseline:
+        return None
+    if standing.ratio(own, leader).value >= LOSS_PAST_HOPE:
+        return None
+    ranks = own.configuration.world_size
+    return Over(
+        reason=f"{'one process' if ranks == 1 else f'{ranks} ranks'} at {own.configuration} is far "
+        f"slower than {leader.configuration}"
+    )
+
+
+def _next_in(history: History) -> Next | Over:
+    """The next candidate of one arm."""
     if not history.open_candidates:
         return Over(reason="every candidate was tried or ruled out")
     if not history.measured:
@@ -70,6 +106,7 @@ def next_candidate(history: History) -> Next | Over:
         or _refine(outlook)
         or _other_form(outlook)
         or _look_at_checkpointing(outlook)
+        or _look_at_the_largest(outlook)
     )
     if proposal is None:
         return Over(reason=_why_over(history))
@@ -232,6 +269,23 @@ def _look_at_checkpointing(outlook: Outlook) -> Next | None:
         configuration=max(at_best_size, key=outlook.speed),
         why=f"what another checkpointing form costs at {leader}",
     )
+
+
+def _look_at_the_largest(outlook: Outlook) -> Next | None:
+    """The largest size that fits, if nothing near it was tried.
+
+    Readings that waver end a ladder early, and a step of a single micro-batch is no point on its
+    curve: it adds no gradients up.
+    """
+    leader = outlook.leader.configuration
+    fitting = [c for c in outlook.open(leader.checkpointing) if outlook.may_fit(c)]
+    if not fitting:
+        return None
+    largest = max(fitting, key=lambda c: c.micro_batch_size)
+    tried = max(outlook.column(leader.checkpointing))
+    if largest.micro_batch_size < 2 * tried:
+        return None
+    return Next(configuration=largest, why="the largest that may fit, far from what was tried")
 
 
 def _why_over(history: History) -> str:

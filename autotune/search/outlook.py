@@ -14,7 +14,6 @@ from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuratio
 from autotune.outcome import OutOfMemory
 from autotune.search.finished import MeasuredTrial
 from autotune.search.history import History
-from autotune.search.ranking import Standing
 
 LEAST_RECOMPUTATION = 0.2
 """Time that checkpointing every layer adds at the least. Recomputing the forward pass of all
@@ -45,7 +44,7 @@ class Outlook:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.standing = Standing(history.measured)
+        self.standing = history.standing
         leader = self.standing.fastest()
         if leader is None:
             raise ValueError("nothing was measured yet")

@@ -21,7 +21,8 @@ from autotune.search.parity import CHECK_LIMIT_S, check_parity
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.space import EVERY_N_LAYERS, Space, plan
-from autotune.trial.pool import WorkerPool, trial_environment
+from autotune.trial.environment import trial_environment
+from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import (
     CheckpointingTried,
     Ready,
@@ -88,7 +89,7 @@ def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]
         )
     )
     _warn_about_machine(session, request, machine, limit_bytes)
-    environment = trial_environment(machine.host.num_threads)
+    environment = trial_environment(machine.host.num_threads, num_local_ranks(request))
     with worker_pool(session, request, machine, environment) as pool:
         yield _check(session, request, machine, usable, pool, environment)
 
@@ -121,7 +122,15 @@ def worker_pool(
         isolation="inline" if on_device or not hasattr(os, "fork") else "fork",
         others_bytes=others,
     )
-    pool = WorkerPool(session.run, options, {**os.environ, **environment}, session.why_stop_now)
+    pool = WorkerPool(
+        session.run,
+        options,
+        {**os.environ, **environment},
+        session.why_stop_now,
+        num_nodes=request.num_nodes,
+        meeting=request.meeting,
+        alone=request.alone,
+    )
     try:
         yield pool
     finally:
@@ -163,6 +172,9 @@ def _check(
         saved_bytes_without=saved_bytes_without,
         fixed_micro_batch_size=_why_fixed(parity, facts),
         local_sgd=request.local_sgd,
+        no_local_sgd=_why_no_local_sgd(facts),
+        with_one_process=request.with_one_process and baseline.world_size > 1,
+        total_steps=request.total_steps,
     )
     session.emit(
         SpacePlanned(
@@ -181,6 +193,18 @@ def _check(
         plan=trial_plan(request, usable, repair_loss=parity.repaired),
         gradient_bytes=_gradient_bytes(facts, ready),
     )
+
+
+def num_local_ranks(request: Request) -> int:
+    """How many of the ranks share a machine."""
+    return max(1, request.processes // request.num_nodes)
+
+
+def _why_no_local_sgd(facts: WorkloadFacts) -> str | None:
+    """Why the ranks of this job must exchange their gradients in every step."""
+    if facts.precision == "fp16":
+        return "each rank would scale its fp16 loss by itself, and skip steps alone; use bf16"
+    return None
 
 
 def trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan:
@@ -207,9 +231,16 @@ def _memory_limit(request: Request, machine: Machine) -> tuple[int, str]:
     device = machine.device
     wanted = request.goal.memory_limit_bytes
     free_bytes = device.usable_bytes
+    place = "free on this machine" if device.kind == "cpu" else f"free on {device.name}"
+    num_ranks = num_local_ranks(request)
+    least_bytes = request.least_device_bytes
+    if least_bytes is not None and least_bytes < free_bytes:
+        free_bytes, place = least_bytes, "there on the smallest of the nodes"
+    if device.kind == "cpu" and num_ranks > 1:
+        free_bytes //= num_ranks
+        place = f"a share of what is free on this machine for each of {num_ranks} ranks"
     if wanted is not None and wanted <= free_bytes:
         return wanted, "the limit you set"
-    place = "free on this machine" if device.kind == "cpu" else f"free on {device.name}"
     if wanted is not None:
         place += f"; the {format_bytes(wanted)} you allowed are not there"
     return free_bytes, place
@@ -256,6 +287,9 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
         return _rebased(own, request.goal.global_batch_size or own.global_batch_size)
     micro = request.baseline_micro_batch_size
     wanted = request.goal.global_batch_size or micro or DEFAULT_GLOBAL_BATCH_SIZE
+    if request.goal.global_batch_size_range is not None:
+        low, high = request.goal.global_batch_size_range
+        wanted = min(max(wanted, low), high)
     rows = facts.num_rows
     if rows is not None and wanted > rows:
         session.warn(
@@ -265,14 +299,23 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
         )
         if micro is None or micro > rows:
             micro = max(d for d in divisors(wanted) if d <= rows)
+    if wanted % request.processes:
+        raise UsageError(
+            f"The global batch size {wanted} cannot be shared by {request.processes} ranks.",
+            f"Use --global-batch-size {-(-wanted // request.processes) * request.processes}, or "
+            "another --processes.",
+        )
     if micro is None:
         return default_baseline(wanted, request.processes)
     if wanted % (micro * request.processes):
-        near = [d for d in divisors(wanted) if d <= micro]
+        near = [d for d in divisors(wanted // request.processes) if d <= micro]
+        step = micro * request.processes
+        ranks = f" on {request.processes} ranks" if request.processes > 1 else ""
         raise UsageError(
-            f"The global batch size {wanted} is not a multiple of the micro-batch size {micro}.",
+            f"The global batch size {wanted} is not a multiple of the micro-batch size "
+            f"{micro}{ranks}.",
             f"Use --micro-batch-size {near[-1]}, or --global-batch-size "
-            f"{math.ceil(wanted / micro) * micro}.",
+            f"{math.ceil(wanted / step) * step}.",
         )
     return Configuration(
         micro_batch_size=micro,

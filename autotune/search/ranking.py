@@ -1,19 +1,19 @@
 """Which measured configuration is best, and which others are worth a look.
 
-Speed is compared batch by batch. Differences inside the noise are ties, and a tie goes to the
-configuration that leaves more memory free.
+Speed is compared batch by batch, and weighed with how much a sample teaches. Differences inside the
+noise are ties, and a tie goes to the configuration that leaves more memory free.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autotune.configuration import Configuration
 from autotune.search.finished import MeasuredTrial
 from autotune.search.statistics import Levels, Ratio
+from autotune.space import distance
 from autotune.units import format_bytes, format_change
 
 ALTERNATIVE_FRACTION = 0.05
@@ -34,16 +34,29 @@ class Alternative:
 
 
 class Standing:
-    """Measured trials, compared with each other over the batches that they share."""
+    """Measured trials, compared with each other over the batches that they share.
 
-    def __init__(self, trials: Iterable[MeasuredTrial]) -> None:
+    Args:
+        trials: One a configuration.
+        efficiency: Sample efficiency of a configuration; every sample counts alike without it.
+    """
+
+    def __init__(
+        self,
+        trials: Iterable[MeasuredTrial],
+        efficiency: Callable[[Configuration], float] = lambda configuration: 1.0,
+    ) -> None:
         self.trials = tuple(trials)
+        self._efficiency = efficiency
         self._place = {trial.number: place for place, trial in enumerate(self.trials)}
         self._levels = Levels([trial.measured.speed for trial in self.trials])
 
     def ratio(self, first: MeasuredTrial, second: MeasuredTrial) -> Ratio:
-        """How many times as fast `first` is as `second`."""
-        return self._levels.ratio(self._place[first.number], self._place[second.number])
+        """How many times as fast `first` trains as `second`: samples per second by efficiency."""
+        speeds = self._levels.ratio(self._place[first.number], self._place[second.number])
+        return speeds.times(
+            self._efficiency(first.configuration) / self._efficiency(second.configuration)
+        )
 
     def fastest(self, trials: Iterable[MeasuredTrial] | None = None) -> MeasuredTrial | None:
         """The fastest of `trials`, or of all; ties are not considered."""
@@ -139,14 +152,3 @@ class Standing:
             f"{format_bytes(trial.total_bytes)} at the peak instead of "
             f"{format_bytes(chosen.total_bytes)}.",
         )
-
-
-def distance(first: Configuration, second: Configuration) -> tuple[int, float]:
-    """How far two configurations are apart: knobs that differ, then doublings of the size."""
-    num_changes = (
-        (first.micro_batch_size != second.micro_batch_size)
-        + (first.checkpointing != second.checkpointing)
-        + (first.local_sgd_steps != second.local_sgd_steps)
-        + (first.world_size != second.world_size)
-    )
-    return num_changes, abs(math.log2(first.micro_batch_size / second.micro_batch_size))

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.outcome import Interval, Speed
+from autotune.quantile import t975
 
 TRIM_FRACTION = 0.2
 """Part of the sorted log-ratios that is left out at each end."""
@@ -40,8 +41,6 @@ ONE_STEP_FACTOR = 2.0
 """How far off, by factor, a rate may be of which only one step was timed."""
 
 Array: TypeAlias = NDArray[np.float64]
-
-_T975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +81,15 @@ class Ratio:
     def is_slower(self) -> bool:
         """Whether the first side is slower by more than a tie."""
         return self.value < 1 and not self.is_tie
+
+    def times(self, factor: float) -> Ratio:
+        """The same ratio where the first side counts `factor` times as much."""
+        return Ratio(
+            value=self.value * factor,
+            low=self.low * factor,
+            high=self.high * factor,
+            num_pairs=self.num_pairs,
+        )
 
     @property
     def inverse(self) -> Ratio:
@@ -124,28 +132,6 @@ def ratio_of_times(first_s: Sequence[float], second_s: Sequence[float]) -> Ratio
     if len(first_s) != len(second_s) or not first_s:
         raise ValueError(f"{len(first_s)} times cannot be paired with {len(second_s)}.")
     return _trimmed_ratio(np.log(np.asarray(second_s)) - np.log(np.asarray(first_s)))
-
-
-def t975(degrees_of_freedom: int) -> float:
-    """The 97.5 % quantile of Student's t.
-
-    Beyond ten degrees of freedom by the expansion of Abramowitz and Stegun 26.7.5, whose error is
-    then below 1e-4.
-
-    Raises:
-        ValueError: There is no degree of freedom.
-    """
-    if degrees_of_freedom < 1:
-        raise ValueError("One value has no spread.")
-    if degrees_of_freedom <= len(_T975):
-        return _T975[degrees_of_freedom - 1]
-    z, n = 1.959964, degrees_of_freedom
-    return float(
-        z
-        + (z**3 + z) / (4 * n)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * n**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * n**3)
-    )
 
 
 class Levels:

@@ -14,7 +14,6 @@ from autotune.search.finished import Arrival, FinishedTrial
 from autotune.search.history import History
 from autotune.search.identity import identity_of
 from autotune.search.order import Next, Over, Wait, next_candidate
-from autotune.search.ranking import Standing
 from autotune.search.session import Session
 from autotune.search.study import Study
 
@@ -113,7 +112,7 @@ class Sampled(_Studied):
 
 
 def _trials_since_best(history: History) -> int:
-    leader = Standing(history.measured).best()
+    leader = history.standing.best()
     numbers = [t.number for t in history.trials if t.is_search]
     if leader is None:
         return len(numbers)

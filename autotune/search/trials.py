@@ -88,7 +88,9 @@ def run_trial(
         wall_s = time.perf_counter() - start_s
         return TrialResult(outcome=outcome, wall_s=wall_s, overhead_s=max(0.0, wall_s - steps_s))
 
-    fence_bytes = int(read_memory().available_bytes * FENCE_FRACTION)
+    num_ranks = configuration.world_size
+    available_bytes = read_memory().available_bytes // pool.num_local_ranks(num_ranks)
+    fence_bytes = int(available_bytes * FENCE_FRACTION)
     memory_reply = pool.ask(
         MeasureMemory(
             configuration=configuration,
@@ -111,6 +113,7 @@ def run_trial(
             min_steps=plan.min_steps,
             max_steps=plan.max_steps,
             max_seconds=plan.max_seconds,
+            with_exchange=num_ranks > 1 and configuration.local_sgd_steps == 1,
             memory_fence_bytes=fence_bytes,
             repair_loss=plan.repair_loss,
         ),
@@ -135,6 +138,7 @@ def measured(
         samples_per_s=speed.samples_per_s,
         samples_per_s_ci95=interval(speed),
         phases=reply.phases,
+        exchange=reply.exchange,
     )
 
 

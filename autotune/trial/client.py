@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import BinaryIO, Self
 
 from autotune.errors import ERRORS_BY_NAME, AutotuneError
 from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
@@ -49,6 +49,9 @@ class Worker:
         log: File for what it prints outside of trials.
     """
 
+    grace_s = 0.0
+    """What is waited beyond a command's time limit for whoever keeps to it himself."""
+
     def __init__(self, options: WorkerOptions, environment: Mapping[str, str], log: Path) -> None:
         self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -56,15 +59,21 @@ class Worker:
         """Logs of this worker and where its own lines begin, the latest last."""
         self._is_closed = False
         self._number = 0
-        ours, theirs = socket.socketpair()
-        self._socket = ours
-        self._socket.setblocking(False)
         self._buffer = b""
         self.ready: Ready | None = None
         self.is_used = False
         """Whether any command was given."""
-        with log.open("ab") as output, theirs:
-            self._process = subprocess.Popen(
+        with log.open("ab") as output:
+            self._socket, self._process = self._start(options, environment, output)
+        self._socket.setblocking(False)
+
+    def _start(
+        self, options: WorkerOptions, environment: Mapping[str, str], output: BinaryIO
+    ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        """Our end of the channel, and the process at the other end of it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            process = subprocess.Popen(
                 [
                     sys.executable,
                     # Nothing in the user's directory may stand in for a module of ours.
@@ -83,6 +92,7 @@ class Worker:
                 # A process group of its own: one signal ends the worker and all its forks.
                 start_new_session=True,
             )
+        return ours, process
 
     @property
     def is_alive(self) -> bool:
@@ -139,6 +149,7 @@ class Worker:
         time_limit_s: float,
         on_progress: Callable[[Progress], None] | None = None,
         should_stop: Callable[[], str | None] = lambda: None,
+        meeting: str | None = None,
     ) -> Reply | TimedOut | Stopped:
         """Gives a command and waits for its reply.
 
@@ -151,11 +162,16 @@ class Worker:
             time_limit_s: After this the worker is ended.
             on_progress: Called with each progress message.
             should_stop: Asked many times a second; a text ends the worker and is the reason.
+            meeting: For one of several ranks, the name under which they meet for this command.
         """
         self.is_used = True
         self._number += 1
         envelope = Envelope(
-            body=command, log=str(log) if log is not None else None, number=self._number
+            body=command,
+            log=str(log) if log is not None else None,
+            number=self._number,
+            time_limit_s=time_limit_s,
+            meeting=meeting,
         )
         if log is not None:
             self._printed = [self._printed[0], (log, end_of(log))]
@@ -165,7 +181,7 @@ class Worker:
             self._socket.setblocking(False)
         except OSError:
             return self._death()
-        return self._await(time_limit_s, on_progress, should_stop)
+        return self._await(time_limit_s + self.grace_s, on_progress, should_stop)
 
     def _await(
         self,

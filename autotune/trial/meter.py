@@ -25,9 +25,11 @@ from autotune.trial.device import (
     reset_peak,
     synchronize,
 )
+from autotune.trial.exchange import LocalRounds
 from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import Stepper, TrainerStepper
+from autotune.trial.ranks.place import ALONE, Company
+from autotune.trial.stepper import Stepper, TrainerStepper, train_window
 from autotune.units import format_bytes
 from autotune.workload.loaded import Batch, repeat_to
 
@@ -60,9 +62,17 @@ class SpeedSession:
 
     stepper: Stepper
     report: Report
+    company: Company = ALONE
+    """Who else trains in step."""
     steps_s: float = 0.0
     """Wall time of all optimizer steps so far, timed or not."""
     _warmed_up: int = field(default=0, init=False)
+    _local: LocalRounds | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        steps = self.stepper.configuration.local_sgd_steps
+        if steps > 1:
+            self._local = LocalRounds(self.stepper, steps)
 
     def warm_up(self, num_steps: int) -> None:
         """Untimed steps: lazy initialisation, caches, the optimizer's state."""
@@ -79,24 +89,44 @@ class SpeedSession:
         max_seconds: float = math.inf,
         precision: float = 0.0,
     ) -> Speed:
-        """Times `min_steps`, and goes on until steps, seconds or precision are reached."""
+        """Times `min_steps`, and goes on until steps, seconds or precision are reached.
+
+        Under local SGD the steps are whole rounds, and what averaging takes is spread over the
+        steps of its round.
+        """
         times_s: list[float] = []
         samples: list[int] = []
         tokens: list[int] = []
         losses: list[float | None] = []
         self.report(Progress(stage="speed", step=0, num_steps=max_steps))
-        while len(times_s) < min_steps or not (
-            len(times_s) >= max_steps
-            or sum(times_s) >= max_seconds
-            or is_precise(times_s, samples, precision)
-        ):
-            step_s, window, loss = self._timed_step()
-            times_s.append(step_s)
-            samples.append(sum(self.stepper.num_rows(batch) for batch in window))
-            tokens.append(sum(self.stepper.workload.count_tokens(batch) for batch in window))
-            value = float(loss)
-            # A file of the run could not hold a value that is no number.
-            losses.append(value if math.isfinite(value) else None)
+        if self._local is not None:
+            self.steps_s += self._local.begin()
+
+        def wanted() -> int:
+            if len(times_s) < min_steps:
+                return min_steps - len(times_s)
+            is_enough = (
+                len(times_s) >= max_steps
+                or sum(times_s) >= max_seconds
+                or is_precise(times_s, samples, precision)
+            )
+            # Ranks agree between chunks of steps, so that no step waits for an agreement.
+            chunk = 1 if self.company.num_ranks == 1 else max(1, len(times_s) // 2)
+            return 0 if is_enough else min(chunk, max_steps - len(times_s))
+
+        while num_steps := self.company.agree(wanted()):
+            if self._local is not None:
+                num_steps = self._local.whole(num_steps)
+            for _ in range(num_steps):
+                step_s, window, loss = self._timed_step()
+                times_s.append(step_s)
+                samples.append(sum(self.stepper.num_rows(batch) for batch in window))
+                tokens.append(sum(self.stepper.workload.count_tokens(batch) for batch in window))
+                value = float(loss)
+                # A file of the run could not hold a value that is no number.
+                losses.append(value if math.isfinite(value) else None)
+                if self._local is not None:
+                    self.steps_s += self._local.spread(times_s)
         self.report(
             Progress(
                 stage="speed",
@@ -151,17 +181,6 @@ def is_precise(times_s: Sequence[float], samples: Sequence[int], precision: floa
     per_sample = [time_s / num for time_s, num in zip(times_s, samples, strict=True)]
     mean = statistics.fmean(per_sample)
     return statistics.stdev(per_sample) / math.sqrt(len(per_sample)) <= precision * mean
-
-
-def train_window(stepper: Stepper, window: list[Batch]) -> torch.Tensor:
-    """One whole optimizer step over a window; returns its loss."""
-    total: torch.Tensor | None = None
-    for index, batch in enumerate(window):
-        loss = stepper.micro_step(batch, is_last=index == len(window) - 1)
-        total = loss if total is None else total + loss
-    stepper.optimizer_step()
-    assert total is not None, "a window has at least one micro-batch"
-    return total
 
 
 class _PhaseClock:
@@ -271,6 +290,8 @@ def _steps(stepper: Stepper, window: list[Batch], report: Report) -> float:
     as after a full one, so that a single full micro-batch shows the peak of the whole window.
     """
     start_s = time.perf_counter()
+    steps = stepper.configuration.local_sgd_steps
+    rounds = LocalRounds(stepper, steps) if steps > 1 else None
     report(Progress(stage="memory", step=0, num_steps=2))
     rows = min(PRIMING_ROWS, stepper.configuration.micro_batch_size)
     priming = [stepper.collate(stepper.workload.typical_rows(rows))]
@@ -286,6 +307,8 @@ def _steps(stepper: Stepper, window: list[Batch], report: Report) -> float:
         train_window(stepper, window)
     else:
         train_window(stepper, [*priming, window[0]])
+    if rounds is not None:
+        rounds.begin()
     synchronize(stepper.device)
     return time.perf_counter() - start_s
 

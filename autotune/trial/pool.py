@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,8 +10,20 @@ from pathlib import Path
 from autotune.outcome import Stopped, TimedOut
 from autotune.run_directory import RunDirectory
 from autotune.trial.client import Worker, WorkerDiedError
-from autotune.trial.protocol import Command, Progress, Ready, Reply
+from autotune.trial.environment import shared
+from autotune.trial.protocol import (
+    Command,
+    MeasureGradients,
+    MeasureMemory,
+    MeasureSpeed,
+    OpenSpeed,
+    Progress,
+    Ready,
+    Reply,
+)
+from autotune.trial.ranks.group import RankGroup
 from autotune.trial.worker import WorkerOptions
+from probes.launch import Ranks
 
 LOAD_LIMIT_S = 600.0
 """Time limit for loading a workload; hubs and large models take minutes."""
@@ -28,6 +39,9 @@ class WorkerPool:
         options: What they load.
         environment: The whole environment of every worker.
         should_stop: A text when workers must end, and why.
+        num_nodes: Machines that several ranks are spread over.
+        meeting: Where their agents wait, if there is more than one.
+        alone: One rank stands for all, whatever a configuration says.
     """
 
     def __init__(
@@ -36,12 +50,20 @@ class WorkerPool:
         options: WorkerOptions,
         environment: Mapping[str, str],
         should_stop: Callable[[], str | None],
+        *,
+        num_nodes: int = 1,
+        meeting: str | None = None,
+        alone: bool = False,
     ) -> None:
         self._run = run
         self._options = options
         self._environment = dict(environment)
         self._should_stop = should_stop
+        self._num_nodes = num_nodes
+        self._meeting = meeting
+        self._alone = alone
         self._warm: Worker | None = None
+        self._warm_ranks = 1
         self._device = "cpu"
         self.num_cold_starts = 0
         self.cold_start_s = 0.0
@@ -62,20 +84,29 @@ class WorkerPool:
         self._options = dataclasses.replace(self._options, **changes)  # type: ignore[arg-type]
         self.close()
 
-    def launch(self) -> Worker:
+    def num_local_ranks(self, num_ranks: int) -> int:
+        """How many of so many ranks share a machine."""
+        return max(1, num_ranks // self._num_nodes)
+
+    def launch(self, num_ranks: int = 1) -> Worker:
         """Starts a new worker that nothing has been asked of; the caller closes it."""
         Path(self._options.scratch).mkdir(parents=True, exist_ok=True)
-        return Worker(self._options, self._environment, self._run.path / "worker.log")
+        log = self._run.path / "worker.log"
+        if num_ranks == 1 or self._alone:
+            return Worker(self._options, self._environment, log)
+        ranks = Ranks(num_processes=num_ranks, num_nodes=self._num_nodes, meeting=self._meeting)
+        environment = shared(self._environment, self.num_local_ranks(num_ranks))
+        return RankGroup(self._options, environment, log, ranks)
 
-    def fresh(self) -> Worker | Stopped:
+    def fresh(self, num_ranks: int = 1) -> Worker | Stopped:
         """A new worker, loaded and never used; the caller closes it.
 
         Raises:
             AutotuneError: The workload cannot be loaded.
         """
-        return self.load(self.launch())
+        return self.load(self.launch(num_ranks), num_ranks)
 
-    def load(self, worker: Worker) -> Worker | Stopped:
+    def load(self, worker: Worker, num_ranks: int = 1) -> Worker | Stopped:
         """Waits until a launched worker has loaded the workload.
 
         What has been loaded before and is now cut short is loaded once more by another worker.
@@ -88,7 +119,7 @@ class WorkerPool:
         except WorkerDiedError:
             if not self.num_cold_starts:
                 raise
-            return self._load(self.launch())
+            return self._load(self.launch(num_ranks))
 
     def _load(self, worker: Worker) -> Worker | Stopped:
         start_s = time.perf_counter()
@@ -104,19 +135,21 @@ class WorkerPool:
         self._device = ready.device
         return worker
 
-    def warm(self) -> Worker | Stopped:
+    def warm(self, num_ranks: int = 1) -> Worker | Stopped:
         """The worker for the next command, replaced if the last one left it unclean.
+
+        One for another number of ranks is ended first: it holds memory that is needed now.
 
         Raises:
             AutotuneError: The workload cannot be loaded.
         """
-        if self._warm is not None and self._warm.is_alive:
+        if self._warm is not None and self._warm.is_alive and self._warm_ranks == num_ranks:
             return self._warm
         self.close()
-        worker = self.fresh()
+        worker = self.fresh(num_ranks)
         if isinstance(worker, Stopped):
             return worker
-        self._warm = worker
+        self._warm, self._warm_ranks = worker, num_ranks
         return worker
 
     def ready(self) -> Ready | Stopped:
@@ -138,7 +171,7 @@ class WorkerPool:
         should_stop: Callable[[], str | None] | None = None,
     ) -> Reply | TimedOut | Stopped:
         """Gives a command to the warm worker; after a fault in the process itself it is ended."""
-        worker = self.warm()
+        worker = self.warm(1 if self._alone else ranks_of(command))
         if isinstance(worker, Stopped):
             return worker
         is_first = not worker.is_used and self._options.isolation == "fork"
@@ -170,36 +203,8 @@ class WorkerPool:
             self._warm = None
 
 
-RECORDED_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "OMP_PROC_BIND",
-    "KMP_AFFINITY",
-    "KMP_BLOCKTIME",
-    "GOMP_SPINCOUNT",
-    "MALLOC_ARENA_MAX",
-    "MALLOC_TRIM_THRESHOLD_",
-    "MALLOC_MMAP_THRESHOLD_",
-    "LD_PRELOAD",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "PYTORCH_HIP_ALLOC_CONF",
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ZE_AFFINITY_MASK",
-    "CUDA_DEVICE_ORDER",
-    "ACCELERATE_MIXED_PRECISION",
-)
-"""Variables that change speed or memory: recorded, shown and exported where they are set."""
-
-
-def trial_environment(num_threads: int) -> dict[str, str]:
-    """The variables that trials run under and that an exported launch command repeats.
-
-    Args:
-        num_threads: Threads to compute with where the user has not chosen a number.
-    """
-    recorded = {name: os.environ[name] for name in RECORDED_VARIABLES if name in os.environ}
-    recorded.setdefault("OMP_NUM_THREADS", str(num_threads))
-    return recorded
+def ranks_of(command: Command) -> int:
+    """How many ranks a command is for; what is not a measurement is asked of one."""
+    if isinstance(command, MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed):
+        return command.configuration.world_size
+    return 1

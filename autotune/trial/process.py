@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-
-def die_with_parent(parent: int | None = None) -> None:
-    """Asks the kernel to end this process with its parent; elsewhere the channel's end does.
-
-    Args:
-        parent: Id of the parent, where it is known: it may be gone already.
-    """
-    if not sys.platform.startswith("linux"):
-        return
-    pr_set_pdeathsig = 1
-    with contextlib.suppress(OSError):
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
-    if parent is not None and os.getppid() != parent:
-        os._exit(1)
 
 
 def descriptor_of(process: int) -> int | None:

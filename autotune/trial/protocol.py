@@ -13,7 +13,17 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration
-from autotune.outcome import Failed, MemoryUse, OutOfMemory, Phases, Speed
+from autotune.outcome import (
+    Exchange,
+    Failed,
+    GradientNorms,
+    MemoryUse,
+    OutOfMemory,
+    Phases,
+    Speed,
+    Stopped,
+    TimedOut,
+)
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 
 WARMUP_STEPS = 2
@@ -49,6 +59,8 @@ class MeasureSpeed:
     error, from at least `PRECISE_AFTER_STEPS` steps."""
     num_warmup_steps: int = WARMUP_STEPS
     with_phases: bool = True
+    with_exchange: bool = False
+    """On several ranks: whether a few further steps tell compute and exchange apart."""
     memory_fence_bytes: int | None = None
     """On a CPU: bytes of data the process may add before the allocator refuses."""
     repair_loss: bool = False
@@ -94,8 +106,25 @@ class TryCheckpointing:
     kind: Literal["try_checkpointing"] = "try_checkpointing"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureGradients:
+    """Optimizer steps whose micro-gradients are read, for the noise scale."""
+
+    configuration: Configuration
+    num_windows: int
+    num_warmup_steps: int
+    repair_loss: bool = False
+    kind: Literal["measure_gradients"] = "measure_gradients"
+
+
 Command: TypeAlias = (
-    MeasureMemory | MeasureSpeed | OpenSpeed | ContinueSpeed | CheckParity | TryCheckpointing
+    MeasureMemory
+    | MeasureSpeed
+    | MeasureGradients
+    | OpenSpeed
+    | ContinueSpeed
+    | CheckParity
+    | TryCheckpointing
 )
 
 
@@ -142,7 +171,17 @@ class SpeedMeasured:
     steps_s: float
     """Wall time of all optimizer steps of the command, warm-up and phases included."""
     high_water_bytes: int | None = None
+    exchange: Exchange | None = None
     kind: Literal["speed_measured"] = "speed_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsMeasured:
+    """Answer to `MeasureGradients`, the same from every rank."""
+
+    gradients: GradientNorms | None
+    """None where a step makes a single micro-gradient."""
+    kind: Literal["gradients_measured"] = "gradients_measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,12 +223,15 @@ Reply: TypeAlias = (
     | CannotLoad
     | MemoryMeasured
     | SpeedMeasured
+    | GradientsMeasured
     | ParityFound
     | CheckpointingTried
     | OutOfMemory
     | Failed
 )
-Message: TypeAlias = Reply | Progress
+GroupReply: TypeAlias = Reply | TimedOut | Stopped
+"""What several ranks agree on: one of them may have reached its time limit."""
+Message: TypeAlias = GroupReply | Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +241,10 @@ class Envelope:
     body: Annotated[Command | Message, Field(discriminator="kind")]
     log: str | None = None
     """For a command: the file that what is printed during it goes to."""
+    time_limit_s: float | None = None
+    """For a command to several ranks: when each of them ends its measurement."""
+    meeting: str | None = None
+    """For a command to a rank: the name under which all ranks of it meet."""
     number: int = 0
     """Of a command, counted by the engine; what answers it bears its number."""
     is_last: bool = False

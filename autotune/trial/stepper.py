@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch
 
 from autotune.configuration import Configuration
-from autotune.trial.training_arguments import set_checkpointing, training_arguments
+from autotune.trial.training_arguments import (
+    is_stream,
+    set_checkpointing,
+    training_arguments,
+)
 from autotune.workload.live.trainer import make_trainer
 from autotune.workload.loaded import Batch, LoadedWorkload, Row, num_rows
 
@@ -218,13 +222,16 @@ class AccelerateStepper(Stepper):
         from transformers import Trainer, get_scheduler, set_seed
 
         arguments = training_arguments(workload, configuration, output_dir)
-        is_stream = isinstance(workload.train_dataset, torch.utils.data.IterableDataset)
+        has_no_length = is_stream(workload)
         self.accelerator = Accelerator(
             gradient_accumulation_steps=configuration.accumulation_steps,
             mixed_precision="bf16" if arguments.bf16 else "fp16" if arguments.fp16 else "no",
             cpu=arguments.use_cpu,
             # Without it the order of the rows would depend on what drew random numbers before.
-            dataloader_config=DataLoaderConfiguration(use_seedable_sampler=not is_stream),
+            dataloader_config=DataLoaderConfiguration(
+                use_seedable_sampler=not has_no_length,
+                dispatch_batches=False if has_no_length else None,
+            ),
         )
         set_seed(arguments.seed)
         config: Any = getattr(workload.model, "config", None)
@@ -234,7 +241,7 @@ class AccelerateStepper(Stepper):
         dataloader: torch.utils.data.DataLoader[Row] = torch.utils.data.DataLoader(
             workload.train_dataset,
             batch_size=configuration.micro_batch_size,
-            shuffle=not is_stream,
+            shuffle=not has_no_length,
             collate_fn=workload.data_collator,
         )
         optimizer_class, optimizer_options = Trainer.get_optimizer_cls_and_kwargs(arguments)
@@ -253,14 +260,23 @@ class AccelerateStepper(Stepper):
         self.device = self.accelerator.device
         self._max_grad_norm = arguments.max_grad_norm
         self._window_items: torch.Tensor | int = 0
+        self._shares_items = (
+            self.accelerator.num_processes > 1
+            and configuration.local_sgd_steps == 1
+            and (configuration.accumulation_steps > 1 or workload.loss_items != "rows")
+        )
+        """Whether the mean runs over the windows of all ranks, since their gradients are joined."""
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """One micro-batch, by the workload's collator."""
         return self.workload.data_collator(list(rows))
 
     def set_window(self, window: list[Batch]) -> None:
-        """Counts the items that the window's loss is averaged over."""
+        """Counts the items that the window's loss is averaged over, on all ranks that meet."""
         self._window_items = sum(self._num_items(batch) for batch in window)
+        if self._shares_items:
+            items = torch.as_tensor(self._window_items, device=self.device)
+            self._window_items = self.accelerator.gather(items).sum()
         self.model.train()
 
     def _num_items(self, batch: Batch) -> torch.Tensor | int:
@@ -288,8 +304,12 @@ class AccelerateStepper(Stepper):
         )
         with context:
             loss = self.loss(batch) * self._num_items(batch) / self._window_items
-            accelerator.backward(loss * self.configuration.accumulation_steps)
-        return loss.detach()
+            scale = self.configuration.accumulation_steps
+            if self._shares_items:
+                scale *= accelerator.num_processes
+            accelerator.backward(loss * scale)
+        # On this rank's part of the rows, in the mean over the ranks.
+        return loss.detach() * (accelerator.num_processes if self._shares_items else 1)
 
     def optimizer_step(self) -> torch.Tensor | float | None:
         """Clips, steps optimizer and schedule, clears the gradients."""
@@ -333,3 +353,14 @@ def make_stepper(
     if driver == "trainer":
         return TrainerStepper(workload, configuration, output_dir, repair_loss=repair_loss)
     return AccelerateStepper(workload, configuration, output_dir)
+
+
+def train_window(stepper: Stepper, window: list[Batch]) -> torch.Tensor:
+    """One whole optimizer step over a window; returns its loss."""
+    total: torch.Tensor | None = None
+    for index, batch in enumerate(window):
+        loss = stepper.micro_step(batch, is_last=index == len(window) - 1)
+        total = loss if total is None else total + loss
+    stepper.optimizer_step()
+    assert total is not None, "a window has at least one micro-batch"
+    return total

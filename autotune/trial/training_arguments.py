@@ -46,6 +46,11 @@ def knob_fields(configuration: Configuration) -> dict[str, object]:
     return values
 
 
+def is_stream(workload: LoadedWorkload) -> bool:
+    """Whether the training data has no length."""
+    return isinstance(workload.train_dataset, torch.utils.data.IterableDataset)
+
+
 def training_arguments(
     workload: LoadedWorkload, configuration: Configuration, output_dir: str
 ) -> TrainingArguments:
@@ -60,11 +65,18 @@ def training_arguments(
         "disable_tqdm": True,
         "max_steps": 1_000_000,
     }
-    if values.get("bf16") and current_device().type == "cpu":
-        # Without it, bf16 is refused where there is no accelerator.
+    known = {field.name for field in fields(TrainingArguments)}
+    is_together = configuration.world_size > 1
+    if is_together and is_stream(workload) and "accelerator_config" not in values:
+        # Otherwise the first rank fetches every batch and sends the others their share of it.
+        values["accelerator_config"] = {"dispatch_batches": False}
+    if configuration.local_sgd_steps > 1 and "average_tokens_across_devices" in known:
+        # It would make the ranks meet in every step.
+        values["average_tokens_across_devices"] = False
+    if current_device().type == "cpu" and (values.get("bf16") or is_together):
+        # Without it, bf16 is refused where there is no accelerator, and ranks train each alone.
         values["use_cpu"] = True
     # Trials never evaluate, whatever the two names of that switch are called here.
-    known = {field.name for field in fields(TrainingArguments)}
     for name in ("eval_strategy", "evaluation_strategy"):
         if name in known:
             values[name] = "no"

@@ -19,17 +19,19 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from autotune.errors import AutotuneError
 from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.process import (
     descriptor_of,
-    die_with_parent,
     redirected_output,
     scratch_directory,
 )
@@ -38,6 +40,9 @@ from autotune.trial.protocol import (
     CheckParity,
     Command,
     ContinueSpeed,
+    Envelope,
+    GradientsMeasured,
+    MeasureGradients,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
@@ -47,11 +52,15 @@ from autotune.trial.protocol import (
     SpeedMeasured,
     TryCheckpointing,
 )
+from autotune.trial.ranks.place import ALONE, Company, Place, Ranks
+from probes.lifetime import die_with_parent
 
 _ANSWERED = 86
 """Exit code of a fork that has sent its reply; a job may end its process with 0 or any other."""
 LEAK_BYTES = 64 * 2**20
 """Device memory that may stay behind after a command, such as workspaces of libraries."""
+COLLECTIVE_LIMIT_S = 600.0
+"""How long ranks wait for each other where the command has no time limit of its own."""
 
 if TYPE_CHECKING:
     from autotune.trial.meter import SpeedSession
@@ -71,6 +80,8 @@ class WorkerOptions:
     isolation: Literal["fork", "inline"]
     others_bytes: int = 0
     """Device memory that other processes hold."""
+    place: dict[str, object] | None = None
+    """Of one of several ranks, as JSON; None measures alone."""
 
 
 class Worker:
@@ -82,13 +93,12 @@ class Worker:
         self.workload: LoadedWorkload | None = None
         self.level_bytes = 0
         self.num_threads = 1
+        self._place = Place(**options.place) if options.place is not None else None  # type: ignore[arg-type]
         self._session: SpeedSession | None = None
         self._idle_bytes: int | None = None
 
     def load(self) -> None:
         """Imports, loads the workload and says so, or says why it cannot."""
-        from autotune.errors import AutotuneError
-
         start_s = time.perf_counter()
         import torch
 
@@ -136,20 +146,20 @@ class Worker:
     def serve(self) -> None:
         """Answers commands one after another."""
         while (envelope := self.channel.receive()) is not None:
-            command: Command = envelope.body  # type: ignore[assignment]
+            command = envelope.body
             log = Path(envelope.log) if envelope.log is not None else None
             is_inline = self.options.isolation == "inline"
             if is_inline or self._session is not None or isinstance(command, OpenSpeed):
                 with redirected_output(log):
-                    reply = self.answer(command)
+                    reply = self.answer(envelope)
                     is_last = is_inline and self._keeps_memory()
                     self.channel.send(reply, is_last=is_last)
                 if is_last:
                     return
             else:
-                self._answer_in_fork(command, log)
+                self._answer_in_fork(envelope, log)
 
-    def _answer_in_fork(self, command: Command, log: Path | None) -> None:
+    def _answer_in_fork(self, envelope: Envelope, log: Path | None) -> None:
         parent, start = os.getpid(), end_of(log)
         child = os.fork()
         if child == 0:
@@ -161,7 +171,7 @@ class Worker:
                         import torch
 
                         torch.set_num_threads(self.num_threads)
-                        self.channel.send(self.answer(command))
+                        self.channel.send(self.answer(envelope))
                         code = _ANSWERED
                     except BaseException:  # noqa: BLE001  (its last words, for the log)
                         traceback.print_exc()
@@ -195,12 +205,14 @@ class Worker:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def answer(self, command: Command) -> Reply:
+    def answer(self, envelope: Envelope) -> Reply:
         """Carries a command out; a fault of the trial becomes its outcome."""
         from autotune.trial.failure import outcome_of
 
+        command: Command = envelope.body  # type: ignore[assignment]
         try:
-            return self._answer(command)
+            with self._company(envelope) as company:
+                return self._answer(command, company)
         except SystemExit as end:
             return Failed(cause=f"The job ended its own process (sys.exit({end.code!r})).")
         except Exception as error:  # noqa: BLE001  (whatever the user's code raises is an outcome)
@@ -208,9 +220,29 @@ class Worker:
             limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
             return outcome_of(error, limit_bytes=limit)
 
-    def _answer(self, command: Command) -> Reply:
+    @contextmanager
+    def _company(self, envelope: Envelope) -> Iterator[Company]:
+        """Joins the other ranks, where there are any, for one command or for an open session."""
+        if self._place is None or self._session is not None:
+            yield ALONE
+            return
+        from accelerate.state import AcceleratorState, GradientState
+
+        AcceleratorState._reset_state(reset_partial_state=True)
+        GradientState._reset_state()
+        assert envelope.meeting is not None, "the ranks of a command have a place to meet"
+        ranks = Ranks(self._place, envelope.meeting, envelope.time_limit_s or COLLECTIVE_LIMIT_S)
+        yield ranks
+        ranks.part()
+        # The end of a fork takes the group with it.
+        if self.options.isolation == "inline" and self._session is None:
+            ranks.leave()
+
+    def _answer(self, command: Command, company: Company) -> Reply:
         from autotune.trial.checks import check_parity, try_checkpointing
         from autotune.trial.device import high_water_bytes
+        from autotune.trial.exchange import measure_exchange
+        from autotune.trial.gradients import measure_gradients
         from autotune.trial.meter import SpeedSession, measure_memory
 
         driver = self.options.driver
@@ -246,9 +278,8 @@ class Worker:
                     return MemoryMeasured(memory=memory, steps_s=steps_s)
                 case MeasureSpeed():
                     self._fence(command.memory_fence_bytes)
-                    session = SpeedSession(
-                        self._stepper(workload, command, output_dir), self.channel.send
-                    )
+                    stepper = self._stepper(workload, command, output_dir)
+                    session = SpeedSession(stepper, self.channel.send, company)
                     session.warm_up(command.num_warmup_steps)
                     speed = session.block(
                         min_steps=command.min_steps,
@@ -257,19 +288,30 @@ class Worker:
                         precision=command.precision,
                     )
                     phases = session.phases() if command.with_phases else None
+                    exchange, exchange_s = None, 0.0
+                    if command.with_exchange and company.num_ranks > 1:
+                        exchange, exchange_s = measure_exchange(stepper, company, self.channel.send)
                     return SpeedMeasured(
                         speed=speed,
                         phases=phases,
-                        steps_s=session.steps_s,
+                        steps_s=session.steps_s + exchange_s,
                         high_water_bytes=high_water_bytes(),
+                        exchange=exchange,
                     )
+                case MeasureGradients():
+                    gradients = measure_gradients(
+                        self._stepper(workload, command, output_dir),
+                        command.num_windows,
+                        report=self.channel.send,
+                        num_warmup_steps=command.num_warmup_steps,
+                    )
+                    return GradientsMeasured(gradients=gradients)
                 case OpenSpeed():
                     import torch
 
                     torch.set_num_threads(self.num_threads)
-                    self._session = SpeedSession(
-                        self._stepper(workload, command, output_dir), self.channel.send
-                    )
+                    stepper = self._stepper(workload, command, output_dir)
+                    self._session = SpeedSession(stepper, self.channel.send, company)
                     self._session.warm_up(command.num_warmup_steps)
                     return SpeedMeasured(speed=None, phases=None, steps_s=self._session.steps_s)
 
@@ -302,18 +344,26 @@ class Worker:
     def _stepper(
         self,
         workload: LoadedWorkload,
-        command: MeasureMemory | MeasureSpeed | OpenSpeed,
+        command: MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed,
         output_dir: str,
     ) -> Stepper:
         from autotune.trial.stepper import make_stepper
 
-        return make_stepper(
+        stepper = make_stepper(
             workload,
             command.configuration,
             driver=self.options.driver,
             output_dir=output_dir,
             repair_loss=command.repair_loss,
         )
+        num_ranks = self._place.world_size if self._place is not None else 1
+        if stepper.accelerator.num_processes != num_ranks:
+            raise AutotuneError(
+                f"Accelerate trains on {stepper.accelerator.num_processes} process(es) where "
+                f"{num_ranks} were started.",
+                "See that nothing in the job switches its distributed training off.",
+            )
+        return stepper
 
     def _untouched(self) -> LoadedWorkload:
         """The workload for one command. Without a fork, it gets a model of its own.

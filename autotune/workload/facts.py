@@ -41,6 +41,8 @@ class WorkloadFacts:
     has_batch_norm: bool
     batch_dependent_loss: str | None
     """Why the loss of a sample depends on its batch, or None where it does not."""
+    clips_gradients: bool = True
+    """Whether training shortens gradients above a norm, as it does by default."""
     notes: tuple[str, ...] = ()
     """What the loader chose by itself, in whole sentences."""
     versions: tuple[tuple[str, str], ...] = ()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.advice import _shared_reasons, nothing_fits, trials_json
+from autotune.advice.document import trials_json
+from autotune.advice.nothing import nothing_fits
+from autotune.advice.reasons import shared_reasons
 from autotune.events import Origin, TrialReceived
 from autotune.outcome import PROCESS_ALONE, Failed, OutOfMemory
 from autotune.search.closing import with_trials
@@ -77,6 +79,6 @@ def test_trials_of_other_engines_are_told_with_their_host() -> None:
         None,
         "node2",
     ]
-    assert list(_shared_reasons(alone)) == []
-    (reason,) = _shared_reasons(shared)
+    assert list(shared_reasons(alone)) == []
+    (reason,) = shared_reasons(shared)
     assert reason.startswith("1 trial(s) were run on node2, ")

@@ -1,14 +1,24 @@
-"""Where files may go, found out before anything is measured."""
+"""Where files may go, found out before anything is measured; what they are made of."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
-from autotune.delivery import check_out
+from autotune.configuration import Configuration
+from autotune.delivery import bundle_of, check_out
 from autotune.errors import UsageError
+from autotune.events import Event, RecommendationMade, WorkloadLoaded
+from autotune.request import Request
+from autotune.run_directory import RunDirectory
+from autotune.workload.facts import WorkloadFacts
+from tests.autotune.export.bundles import FACTS
+from tests.testing import runs
 
 
 def test_a_place_that_is_free_will_do(tmp_path: Path) -> None:
@@ -37,3 +47,43 @@ def test_a_file_in_the_place_is_told(tmp_path: Path) -> None:
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UsageError, match="is a file"):
             check_out(place, run=None, force=False)
+
+
+def finished(place: Path, request: Request) -> RunDirectory:
+    """A run that recommends two ranks that average, and offers one process instead."""
+    events: list[Event] = []
+    for event in [*runs.searching("job", request), *runs.ending("job", place / "out")]:
+        if isinstance(event, WorkloadLoaded):
+            facts = TypeAdapter(WorkloadFacts).dump_python(FACTS, mode="json")
+            event = replace(event, facts=facts, environment={"OMP_NUM_THREADS": "6"})
+        elif isinstance(event, RecommendationMade):
+            document: Any = runs.answer("job")
+            answer = document["recommendation"]
+            answer["configuration"] = RANKS.to_json()
+            answer["alternatives"][0]["configuration"] = runs.BASELINE.to_json()
+            event = RecommendationMade(document=document)
+        events.append(event)
+    return runs.write_run(place, "job", events, request)
+
+
+RANKS = Configuration(micro_batch_size=8, accumulation_steps=1, world_size=4, local_sgd_steps=16)
+
+
+def test_ranks_are_exported_with_their_threads_and_their_nodes(tmp_path: Path) -> None:
+    request = replace(
+        runs.demo_request(), processes=4, num_nodes=2, meeting="10.0.0.1:29400/agents"
+    )
+    run = finished(tmp_path, request)
+    made = bundle_of(run)
+    assert made.configuration == RANKS
+    assert (made.num_nodes, made.ranks_per_node, made.address) == (2, 2, "10.0.0.1")
+    assert made.environment == {"OMP_NUM_THREADS": "3"}, "two ranks share a machine's six threads"
+    alone = bundle_of(run, "least memory")
+    assert (alone.num_nodes, alone.address) == (1, None)
+    assert alone.environment == {"OMP_NUM_THREADS": "6"}
+
+
+def test_ranks_of_one_machine_share_its_threads(tmp_path: Path) -> None:
+    made = bundle_of(finished(tmp_path, replace(runs.demo_request(), processes=4)))
+    assert (made.num_nodes, made.ranks_per_node) == (1, 4)
+    assert made.environment == {"OMP_NUM_THREADS": "1"}

@@ -147,3 +147,58 @@ def test_every_candidate_keeps_the_global_batch_and_every_other_size_has_a_reaso
     assert list(space.kept_fractions) == sorted(space.kept_fractions, reverse=True)
     by_form = [space.forms.index(c.checkpointing) for c in space.candidates]
     assert by_form == sorted(by_form)
+
+
+def test_one_process_alone_is_a_candidate_beside_several() -> None:
+    space = plan(
+        baseline=baseline(4, 1, 2), num_rows=1000, forms=(form(1, 20),), with_one_process=True
+    )
+    assert space.world_sizes == (2, 1)
+    assert {c.global_batch_size for c in space.candidates} == {8}
+    sizes = [(c.world_size, c.micro_batch_size) for c in space.candidates]
+    assert sizes == [
+        *([(2, 1), (2, 2), (2, 4)] * 2),
+        *([(1, 1), (1, 2), (1, 4), (1, 8)] * 2),
+    ]
+    # The digests of studies of one process stay what they were.
+    alone = plan(baseline=baseline(8, 1), num_rows=1000, forms=(form(1, 20),))
+    assert alone.digest != space.digest
+
+
+def test_the_part_with_one_process_starts_from_what_is_best_so_far() -> None:
+    space = plan(baseline=baseline(4, 1, 2), num_rows=1000, with_one_process=True)
+    assert space.arm(2, like=space.baseline).baseline == space.baseline
+    alone = space.arm(1, like=baseline(2, 2, 2))
+    assert alone.baseline == baseline(2, 4)
+    assert alone.world_sizes == (1,)
+    assert alone.candidates == space.candidates[3:]
+
+
+@pytest.mark.parametrize(
+    ("wish", "refused", "total_steps", "steps", "reason"),
+    [
+        ("auto", None, None, (2, 4, 8, 16, 32, 64, 128, 256), None),
+        ("auto", None, 20, (2, 4, 8, 16), None),
+        ("auto", None, 1, (), None),
+        ("12", None, None, (12,), None),
+        ("1", None, None, (), None),
+        ("off", None, None, (), "it was switched off"),
+        ("auto", "no bf16", None, (), "no bf16"),
+    ],
+)
+def test_which_numbers_of_local_steps_may_be_chosen(
+    wish: str,
+    refused: str | None,
+    total_steps: int | None,
+    steps: tuple[int, ...],
+    reason: str | None,
+) -> None:
+    space = plan(
+        baseline=baseline(4, 1, 2),
+        num_rows=1000,
+        local_sgd=wish,
+        no_local_sgd=refused,
+        total_steps=total_steps,
+    )
+    assert space.local_sgd_steps == steps
+    assert [r.reason for r in space.ruled_out] == ([reason] if reason else [])

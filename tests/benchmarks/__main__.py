@@ -12,6 +12,9 @@ from pathlib import Path
 from tests.benchmarks import harness
 
 NAMES = ("overhead", "promise", "regret", "rivals")
+"""The set of one process, which runs where nothing is named."""
+RANKS = ("averaging", "links", "distributing")
+"""The set of several processes; `ranks` names all of it."""
 
 
 def main() -> int:
@@ -21,7 +24,11 @@ def main() -> int:
         description="Measures what is promised, on this machine, which should do nothing else.",
     )
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"any of {', '.join(NAMES)}; all without one"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"any of {', '.join((*NAMES, *RANKS))}; ranks for the last {len(RANKS)}, and the "
+        "others without one",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run with tiny budgets")
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"), metavar="DIR")
@@ -31,9 +38,11 @@ def main() -> int:
         help="store the measured grids as landscapes, which the tests of the search replay",
     )
     options = parser.parse_args()
-    unknown = sorted(set(options.names) - set(NAMES))
+    known = (*NAMES, *RANKS)
+    names = {*options.names} - {"ranks"} | ({*RANKS} if "ranks" in options.names else set())
+    unknown = sorted(names - {*known})
     if unknown:
-        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(NAMES)}")
+        parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(known)}")
     if options.record and options.quick:
         parser.error("a smoke run is not worth recording: leave out --quick or --record")
     with tempfile.TemporaryDirectory(prefix="autotune-benchmarks-") as directory:
@@ -42,8 +51,8 @@ def main() -> int:
             directory=Path(directory), quick=options.quick, record=options.record
         )
         results: list[harness.Result] = []
-        for name in NAMES:
-            if options.names and name not in options.names:
+        for name in known:
+            if name not in (names or NAMES):
                 continue
             benchmark = importlib.import_module(f"tests.benchmarks.{name}")
             results.append(harness.run(name, benchmark.run, context))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -22,7 +22,7 @@ from autotune.search.session import Session
 from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialPlan, as_outcome, measured
 from autotune.starting import library_versions
-from autotune.trial.pool import trial_environment
+from autotune.trial.environment import trial_environment
 from autotune.trial.protocol import MeasureMemory, MeasureSpeed, MemoryMeasured, SpeedMeasured
 from autotune.units import format_bytes
 from probes.machine import Machine
@@ -30,12 +30,12 @@ from tests.benchmarks.harness import Context, say
 from tests.benchmarks.jobs import QUICK_GLOBAL_BATCH_SIZE, Job
 from tests.testing.landscapes import Entry, Landscape
 
-NUM_PASSES = 2
-"""Every configuration is timed in each pass: a machine that is faster or slower for some minutes
-must not make one configuration look so."""
+NEAR_THE_FASTEST = 0.85
+"""What reaches this part of the fastest rate is timed in a second pass: a machine that is faster
+or slower for some minutes must not make one configuration look the best."""
 MAX_STEPS = 3
 """Timed steps of a configuration in a pass; all train on the same rows and are compared so."""
-MAX_SECONDS = 1.2
+MAX_SECONDS = 1.0
 ORDER_SEED = 0
 """Configurations are measured in a shuffled order, so that a slow minute hits no form alone."""
 TIME_LIMIT_S = 600.0
@@ -121,13 +121,17 @@ def _measure(
             f"that it rules out {num_above} of {len(candidates)}."
         )
     outcomes: dict[Configuration, Outcome] = {}
-    for number in range(1, (1 if context.quick else NUM_PASSES) + 1):
-        for configuration in candidates:
-            outcomes[configuration] = meter.outcome(
-                configuration, usable, readings.get(configuration), outcomes.get(configuration)
-            )
-        say(f"pass {number} of {len(candidates)} configurations is done")
-        order.shuffle(candidates)
+    for configuration in candidates:
+        outcomes[configuration] = meter.outcome(
+            configuration, usable, readings.get(configuration), None
+        )
+    near = [] if context.quick else _near_the_fastest(outcomes)
+    say(f"measures {len(near)} of them, which are near the fastest, once more")
+    order.shuffle(near)
+    for configuration in near:
+        outcomes[configuration] = meter.outcome(
+            configuration, usable, None, outcomes[configuration]
+        )
     entries = {c: Entry(configuration=c, outcome=outcome) for c, outcome in outcomes.items()}
     versions = ", ".join(f"{name} {version}" for name, version in library_versions().items())
     host = prepared.machine.host
@@ -149,6 +153,12 @@ def _measure(
         plan=replace(prepared.plan, limit_bytes=usable, time_limit_s=TIME_LIMIT_S),
         wall_s=time.perf_counter() - start_s,
     )
+
+
+def _near_the_fastest(outcomes: Mapping[Configuration, Outcome]) -> list[Configuration]:
+    rates = {c: o.samples_per_s for c, o in outcomes.items() if isinstance(o, Measured)}
+    least = NEAR_THE_FASTEST * max(rates.values(), default=0.0)
+    return [c for c, rate in rates.items() if rate >= least]
 
 
 def choose_limit(needs_bytes: Sequence[int], fraction_out: float) -> int:

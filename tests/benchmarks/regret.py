@@ -35,7 +35,7 @@ from tests.testing.recordings import fastest, path_of, slowdown
 
 JOBS = (REVIEWS, LONG_REVIEWS, CAUSAL)
 NUM_RIVALS = 3
-MAX_ROUNDS = 8
+MAX_ROUNDS = 6
 SLOWER_PERCENT = 3.0
 UPPER_PERCENT = 5.0
 

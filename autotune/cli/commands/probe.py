@@ -1,24 +1,82 @@
-"""`autotune probe`: the machine in figures."""
+"""`autotune probe`: the machine in figures, and the link between ranks where there are several."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
 import typer
 
-from autotune.cli import documents, options, summary
-from autotune.cli.job import Reader, one_process
+from autotune.cli import documents, links, options, summary
+from autotune.cli.job import Reader
 from autotune.display import output
-from autotune.errors import DeviceError, ExitCode
+from autotune.errors import AutotuneError, DeviceError, ExitCode, UsageError
 from autotune.units import format_bytes, format_quantity, format_seconds
+from probes import agents
+from probes.errors import ProbeError
 from probes.known import known_machine
+from probes.launch import Ranks
+from probes.links import measure
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
+from probes.nodes import compare, node_of_this_process
 from probes.survey import SurveyProgress
 
 
 def run(context: typer.Context, chosen: options.Probe) -> int:
     """Runs the command."""
-    one_process(Reader(context), chosen.processes)
+    reader = Reader(context)
+    processes = reader.at_least("processes", chosen.processes, 1) or 1
+    with _in_our_words():
+        node = node_of_this_process()
+        if node is not None and node.rank > 0:
+            return agents.serve(node, on_word=output.talk)
+        if node is None:
+            return _show(_probed(chosen, Ranks(num_processes=processes)), as_json=chosen.json)
+        with agents.host_meeting(node) as meeting, _in_our_words():
+            if processes > 1 and processes % node.num_nodes:
+                raise UsageError(
+                    f"{reader.flag('processes')} {processes} do not spread evenly over "
+                    f"{node.num_nodes} nodes.",
+                    f"Take a multiple of {node.num_nodes}, or 1.",
+                )
+            ranks = Ranks(
+                num_processes=processes,
+                num_nodes=node.num_nodes if processes > 1 else 1,
+                meeting=meeting.address,
+            )
+            findings = compare(meeting.gather(), ranks.num_local) if processes > 1 else ()
+            machine = _probed(chosen, ranks)
+            machine = replace(machine, findings=(*machine.findings, *findings))
+            code = _show(machine, as_json=chosen.json)
+            meeting.dismiss(code)
+            return code
+
+
+def _probed(chosen: options.Probe, ranks: Ranks) -> Machine:
+    """This machine, with the link between ranks where there are several."""
     machine = known_machine(fresh=chosen.fresh, on_progress=_tell)
-    if chosen.json:
+    if ranks.num_processes == 1:
+        return machine
+    return replace(machine, links=(measure(ranks, machine, on_step=_Teller()),))
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    try:
+        yield
+    except ProbeError as error:
+        raise in_our_words(error) from error
+
+
+def in_our_words(error: ProbeError) -> AutotuneError:
+    """What a probe says has to be changed, as an error of a command."""
+    kind = UsageError if error.is_usage else DeviceError
+    return kind(error.cause, error.remedy)
+
+
+def _show(machine: Machine, *, as_json: bool) -> int:
+    if as_json:
         output.document(
             {
                 "schema": documents.SCHEMA,
@@ -27,8 +85,10 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
         )
     else:
         output.data(_text(machine))
-    if not machine.readings:
-        trouble = next((f for f in machine.findings if f.is_problem), None)
+    has_speeds = bool(machine.readings) and all(link.sizes() for link in machine.links)
+    if not has_speeds:
+        found = [*(f for link in machine.links for f in link.findings), *machine.findings]
+        trouble = next((finding for finding in found if finding.is_problem), None)
         output.report(
             DeviceError(
                 trouble.cause if trouble else "No probe could measure anything.",
@@ -41,6 +101,19 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
 
 def _tell(progress: SurveyProgress) -> None:
     output.talk(f"Probing {progress.probe} ({progress.number} of {progress.num_probes})")
+
+
+class _Teller:
+    """Tells what is measured between ranks, all sizes of it at once."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def __call__(self, step: str) -> None:
+        what = step.split()[0]
+        if what != self._last:
+            self._last = what
+            output.talk(f"Probing {what} between ranks")
 
 
 def _text(machine: Machine) -> str:
@@ -64,7 +137,10 @@ def _text(machine: Machine) -> str:
             "",
             "Speeds are kept from before, the machine is unchanged; --fresh repeats them.",
         ]
-    return "\n".join([*lines, *findings(machine.findings)])
+    for link in machine.links:
+        lines += ["", *links.text(link)]
+    every = (*machine.findings, *(finding for link in machine.links for finding in link.findings))
+    return "\n".join([*lines, *findings(every)])
 
 
 def device(device: Device) -> str:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
 from autotune.cli import documents, options, summary
 from autotune.cli.job import Reader, build_request
+from autotune.cli.nodes import Nodes, across_nodes
 from autotune.display import DISPLAYS, output
 from autotune.display.base import choose
 from autotune.display.watch import Signals, until_it_ends
 from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
+from probes.launch import without_launch
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""
@@ -26,8 +30,17 @@ _ERRORS = {4: NothingFeasible, 5: Unconfirmed}
 
 
 def run(context: typer.Context, chosen: options.Tune) -> int:
-    """Runs the command."""
-    request = build_request(context, chosen)
+    """Runs the command, on one machine or on several."""
+    return across_nodes(chosen.processes, lambda nodes: _run(context, chosen, nodes))
+
+
+def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
+    request = replace(
+        build_request(context, chosen),
+        num_nodes=nodes.num,
+        meeting=nodes.meeting,
+        least_device_bytes=nodes.least_bytes,
+    )
     display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
     # Loaded when the request is known to be sound: an error in it should be told at once.
     from autotune import delivery, starting
@@ -43,7 +56,8 @@ def run(context: typer.Context, chosen: options.Tune) -> int:
             resume=chosen.resume,
         )
         before = documents.view_of(directory)
-        engine = starting.start_engine(directory, starting.engine_environment(request))
+        variables = starting.engine_environment(request, without_launch(os.environ))
+        engine = starting.start_engine(directory, variables)
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
         if not chosen.json:
@@ -176,11 +190,23 @@ def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> 
     steps = []
     exported = {str(file.get("name")) for file in view.exported.files} if view.exported else set()
     if view.exported is not None and "trainer.py" in exported:
-        steps.append(summary.command("python", str(Path(view.exported.directory) / "trainer.py")))
+        steps += _training(directory, view, str(Path(view.exported.directory) / "trainer.py"))
     return [
         *steps,
         summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
     ]
+
+
+def _training(directory: RunDirectory, view: RunView, script: str) -> list[str]:
+    """The commands that train: one, or one a node."""
+    answer = (view.recommendation or {}).get("recommendation")
+    configuration = answer.get("configuration") if isinstance(answer, dict) else None
+    if not isinstance(configuration, dict) or configuration.get("world_size", 1) == 1:
+        return [summary.command("python", script)]
+    from autotune import delivery
+    from autotune.export import launch
+
+    return list(launch.commands(delivery.bundle_of(directory), script))
 
 
 def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:

@@ -9,14 +9,14 @@ import typer
 
 from autotune.cli import documents, options
 from autotune.display import output
-from autotune.errors import ExitCode, UsageError
+from autotune.errors import DeviceError, ExitCode, UsageError
 from autotune.export import document
 from autotune.outcome import Interval, Speed
 from autotune.run_directory import RunDirectory, find
 from autotune.units import format_change, format_rate
 
 NUM_STEPS = 20
-_NUM_WARMUP_STEPS = 2
+NUM_WARMUP_STEPS = 2
 _START_S = 600.0
 """Time for the script to start and to prepare its data."""
 
@@ -25,7 +25,7 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
     """Runs the command."""
     from autotune import delivery
     from autotune.export import write
-    from autotune.export.rerun import measure_script
+    from autotune.export.rerun import measure_script, spread_averaging, whole_rounds
     from autotune.search.statistics import samples_per_s_interval
 
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
@@ -40,19 +40,36 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
             "could be run.",
             "Use `recommendation.apply(trainer)` in the script or notebook that made them.",
         )
+    if bundle.num_nodes > 1:
+        raise DeviceError(
+            f"The run {directory.name!r} trained on {bundle.num_nodes} nodes, and its speed cannot "
+            "be tried on one.",
+            "Start trainer.py by the commands in report.md, one on each node.",
+        )
     name = "trainer.py" if bundle.driver == "trainer" else "accelerator.py"
-    output.talk(f"Training {NUM_STEPS} steps with {name} …")
+    configuration = bundle.configuration
+    num_steps = NUM_WARMUP_STEPS + whole_rounds(
+        NUM_STEPS - NUM_WARMUP_STEPS, configuration.local_sgd_steps
+    )
+    ranks = f" on {configuration.world_size} ranks" if configuration.world_size > 1 else ""
+    output.talk(f"Training {num_steps} steps with {name}{ranks} …")
     timing = measure_script(
         place / name,
-        num_steps=NUM_STEPS,
+        num_steps=num_steps,
         environment=bundle.launch_environment,
         driver=bundle.driver,
-        time_limit_s=_START_S + 10 * NUM_STEPS * promised.step_s,
+        time_limit_s=_START_S + 10 * num_steps * promised.step_s,
+        num_ranks=configuration.world_size,
+        device_type=bundle.device_type,
     )
     speed = Speed(
-        step_times_s=timing.step_times_s[_NUM_WARMUP_STEPS:],
-        step_samples=timing.step_rows[_NUM_WARMUP_STEPS:],
-        step_tokens=(0,) * (NUM_STEPS - _NUM_WARMUP_STEPS),
+        step_times_s=spread_averaging(
+            timing.step_times_s[NUM_WARMUP_STEPS:],
+            configuration.local_sgd_steps,
+            num_before=NUM_WARMUP_STEPS,
+        ),
+        step_samples=timing.step_rows[NUM_WARMUP_STEPS:],
+        step_tokens=(0,) * (num_steps - NUM_WARMUP_STEPS),
     )
     interval = samples_per_s_interval(speed)
     holds = overlap(interval, promised.samples_per_s_ci95)
@@ -65,6 +82,8 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
                 "directory": str(place),
                 "files": [asdict(file) for file in files],
                 "script": name,
+                "world_size": timing.world_size,
+                "steps": num_steps,
                 "samples_per_s": speed.samples_per_s,
                 "samples_per_s_ci95": list(interval),
                 "promised": {
@@ -79,8 +98,8 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
         verdict = "✓ as promised" if holds else "✗ not as promised"
         output.data(
             f"✓ {len(files)} files were read back by their consumers\n"
-            f"{verdict}: {name} trains {_rate(speed.samples_per_s, interval)}, promised were "
-            f"{_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
+            f"{verdict}: {name} trains{ranks} {_rate(speed.samples_per_s, interval)}, promised "
+            f"were {_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
             f"({format_change(ratio)})"
         )
     return ExitCode.OK if holds else ExitCode.INTERNAL

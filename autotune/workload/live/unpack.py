@@ -51,6 +51,7 @@ def unpack(capsule: Capsule, scratch: Path) -> LoadedWorkload:
             collate = getattr(loader, "collate_fn", trainer.data_collator)
             count_rows = _row_counter(collate, rows.typical(2))
         optim = str(getattr(trainer.args.optim, "value", trainer.args.optim))
+        max_grad_norm = trainer.args.max_grad_norm
     model.train()
     return LoadedWorkload(
         facts=WorkloadFacts(
@@ -65,6 +66,7 @@ def unpack(capsule: Capsule, scratch: Path) -> LoadedWorkload:
             tokens_max=rows.tokens_max,
             precision=job.precision,
             optim=optim if job.optimizers[0] is None else type(job.optimizers[0]).__name__,
+            clips_gradients=bool(max_grad_norm and max_grad_norm > 0),
             has_batch_norm=has_batch_norm(model),
             batch_dependent_loss=batch_dependent_loss(model),
             notes=(rows.note,) if rows.note else (),

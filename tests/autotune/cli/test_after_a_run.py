@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from autotune import delivery, planning
 from autotune.cli.app import main
+from autotune.cli.commands.tune import next_steps
+from autotune.configuration import Configuration
 from autotune.errors import ExportError, UsageError
 from autotune.events import Document
 from autotune.export import rerun, write
 from autotune.export.rerun import ScriptTiming
 from autotune.export.write import ExportedFile
+from autotune.journal import read
 from autotune.outcome import Outcome, OutOfMemory
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.trials import TrialResult
 from autotune.view import TrialView, fold
 from probes.machine import machine_adapter
+from tests.autotune.test_delivery import finished
 from tests.testing import runs
 
 Captured = pytest.CaptureFixture[str]
@@ -98,12 +103,20 @@ class Bundle:
     """The part of a bundle that verifying looks at."""
 
     document: Document
+    configuration: Configuration = runs.BEST
     driver: str = "trainer"
+    device_type: str = "cpu"
+    num_nodes: int = 1
     has_scripts: bool = True
     launch_environment: dict[str, str] = field(default_factory=dict)
 
 
-def _verifies(step_s: float, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def _verifies(
+    step_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+    asked: dict[str, object] | None = None,
+    **changes: object,
+) -> list[Path]:
     places: list[Path] = []
 
     def verify(bundle: object, directory: Path) -> tuple[ExportedFile, ...]:
@@ -112,6 +125,8 @@ def _verifies(step_s: float, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def measure(script: Path, *, num_steps: int, **options: object) -> ScriptTiming:
         places.append(script)
+        if asked is not None:
+            asked.update(options, num_steps=num_steps)
         # The steps of a warm-up are slow, and not counted.
         return ScriptTiming(
             step_times_s=(9.0, 9.0, *[step_s, step_s * 1.001] * (num_steps // 2 - 1)),
@@ -121,7 +136,8 @@ def _verifies(step_s: float, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
             extra={},
         )
 
-    monkeypatch.setattr(delivery, "bundle_of", lambda run: Bundle(document=runs.answer("one")))
+    bundle = Bundle(document=runs.answer("one"), **changes)  # type: ignore[arg-type]
+    monkeypatch.setattr(delivery, "bundle_of", lambda run: bundle)
     monkeypatch.setattr(write, "verify", verify)
     monkeypatch.setattr(rerun, "measure_script", measure)
     return places
@@ -151,6 +167,28 @@ def test_verify_tells_the_difference_and_fails(
     assert document["promised"] == {"samples_per_s": 40.0, "samples_per_s_ci95": [39.6, 40.4]}
     assert main(["verify", "one"]) == 1
     assert "✗ not as promised" in capsys.readouterr().out
+
+
+def test_verify_starts_all_ranks_and_times_whole_rounds(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    asked: dict[str, object] = {}
+    averaging = replace(runs.BEST, world_size=2, local_sgd_steps=16)
+    _verifies(64 / 40.0, monkeypatch, asked, configuration=averaging)
+    assert main(["verify", "one"]) == 0
+    assert (asked["num_ranks"], asked["num_steps"]) == (2, 2 + 32)
+    out, err = capsys.readouterr()
+    assert "as promised: trainer.py trains on 2 ranks 40.0 samples/s" in out
+    assert "Training 34 steps with trainer.py on 2 ranks" in err
+
+
+def test_verify_cannot_try_the_speed_of_several_nodes(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    places = _verifies(1.0, monkeypatch, num_nodes=2)
+    assert main(["verify", "one"]) == 3
+    assert "trained on 2 nodes, and its speed cannot be tried on one." in capsys.readouterr().err
+    assert len(places) == 1, "files are read back all the same"
 
 
 def test_a_run_without_a_recommendation_cannot_be_exported_or_verified(
@@ -248,3 +286,12 @@ def test_a_plan_lists_what_would_be_tried_and_what_not(
     assert main([*words, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["candidates"]) == 3
     assert not (tmp_path / "autotune-runs").exists()
+
+
+def test_the_next_step_after_a_run_on_ranks_starts_all_of_them(tmp_path: Path) -> None:
+    run = finished(tmp_path / "autotune-runs", replace(runs.demo_request(), processes=4))
+    chosen = SimpleNamespace(run_dir="autotune-runs")
+    first, second = next_steps(run, fold(read(run.journal)), chosen)  # type: ignore[arg-type]
+    script = tmp_path / "autotune-runs" / "out" / "trainer.py"
+    assert first == f"OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 {script}"
+    assert second == "autotune verify job"

@@ -18,6 +18,8 @@ def main() -> None:
         case "echo":
             channel.stage("listening")
             channel.result({"variable": os.environ.get("AUTOTUNE_TEST_VARIABLE")})
+        case "ranks":
+            channel.result({"world_size": os.environ.get("WORLD_SIZE")})
         case "exit":
             channel.stage("counting")
             print("last words", flush=True)

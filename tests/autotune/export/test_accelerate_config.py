@@ -49,12 +49,36 @@ def test_accelerate_knows_the_kind(device_type: str, world_size: int, name: str)
     assert DistributedType(name).value == name
 
 
-@pytest.mark.parametrize(("world_size", "device_type"), [(1, "cpu"), (2, "cuda")])
-def test_accelerate_reads_what_was_meant(world_size: int, device_type: str, tmp_path: Path) -> None:
-    made = bundle(world_size=world_size, device_type=device_type)
+@pytest.mark.parametrize(("world_size", "device_type"), [(1, "cpu"), (2, "cpu"), (2, "cuda")])
+@pytest.mark.parametrize("num_nodes", [1, 2])
+def test_accelerate_reads_what_was_meant(
+    world_size: int, device_type: str, num_nodes: int, tmp_path: Path
+) -> None:
+    made = bundle(world_size=world_size * num_nodes, device_type=device_type)
+    made = replace(made, num_nodes=num_nodes, address="10.0.0.1")
     path = tmp_path / "accelerate.yaml"
     path.write_text(accelerate_config.as_yaml(made, ("where from",)))
     assert accelerate_config.verify(path, made) == "accelerate launch --config_file"
+
+
+def test_several_nodes_are_told_where_the_first_is() -> None:
+    made = bundle(
+        world_size=4, device_type="cuda", num_nodes=2, address="10.0.0.1", rendezvous_port=29600
+    )
+    found = accelerate_config.settings(made)
+    assert (found["num_machines"], found["num_processes"], found["machine_rank"]) == (2, 4, 0)
+    assert (found["main_process_ip"], found["main_process_port"]) == ("10.0.0.1", 29600)
+    assert "# On the other nodes: accelerate launch with --machine_rank 1 added." in (
+        accelerate_config.as_yaml(made, ())
+    )
+
+
+def test_the_file_says_what_starts_ranks_on_cpus(tmp_path: Path) -> None:
+    text = accelerate_config.as_yaml(bundle(world_size=2), ("where from",))
+    assert "# On CPUs accelerate launch starts one process" in text
+    assert "#     OMP_NUM_THREADS=2 torchrun --nproc-per-node 2 accelerator.py\n" in text
+    assert "torchrun" not in accelerate_config.as_yaml(bundle(world_size=2, device_type="cuda"), ())
+    assert "torchrun" not in accelerate_config.as_yaml(bundle(), ())
 
 
 @pytest.mark.parametrize(

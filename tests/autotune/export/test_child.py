@@ -90,3 +90,8 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
     assert is_gone(children[0].pid)
+
+
+def test_the_child_of_a_rank_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert ask_child("ranks", tmp_path / "log") == {"world_size": None}

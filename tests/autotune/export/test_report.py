@@ -13,8 +13,17 @@ import pytest
 from autotune.configuration import Configuration
 from autotune.events import Origin
 from autotune.export import report
+from autotune.export.bundle import Bundle
+from autotune.export.ranks import RanksHere
 from tests.autotune.export.bundles import bundle
 from tests.autotune.export.fakes import NEW
+
+HERE = RanksHere(num_ranks=1, world_size=1)
+
+
+def render(made: Bundle) -> str:
+    """The report of scripts that are tried on one rank."""
+    return report.render(made, NEW, HERE)
 
 
 def section(text: str, title: str) -> str:
@@ -30,7 +39,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def test_the_answer_shows_both_configurations_and_their_readings() -> None:
-    answer = section(report.render(bundle(), NEW), "Answer")
+    answer = section(render(bundle()), "Answer")
     assert "Train with **4×2**: +40 % speed against the baseline (95 %: +37 % to +43 %)." in answer
     table = {row[0]: row[1:] for row in rows(answer)}
     assert table["micro-batch size"] == ["4", "8"]
@@ -42,7 +51,7 @@ def test_the_answer_shows_both_configurations_and_their_readings() -> None:
 
 
 def test_every_trial_has_a_row_and_only_measured_ones_have_numbers() -> None:
-    text = section(report.render(bundle(), NEW), "Trials")
+    text = section(render(bundle()), "Trials")
     measured, predicted = text.split("What was predicted before the trials ran, not measured:")
     table = {row[0]: row[1:] for row in rows(measured)}
     assert table["1"][:6] == ["search", "4×2", "measured", "139", "136 to 142", "2.00 GiB"]
@@ -56,14 +65,14 @@ def test_a_trial_of_another_engine_names_its_host() -> None:
     origin = Origin(host="node2", run="other", run_id="r", number=0)
     first, *others = whole.trials
     shared = replace(whole, trials=(replace(first, origin=origin), *others))
-    text = section(report.render(shared, NEW), "Trials").split("What was predicted")[0]
+    text = section(render(shared), "Trials").split("What was predicted")[0]
     table = {row[0]: row[1:] for row in rows(text)}
     assert table[str(first.number)][0] == f"{first.purpose} on node2"
     assert table[str(others[0].number)][0] == others[0].purpose
 
 
 def test_reasons_advice_and_limits_are_told() -> None:
-    text = report.render(bundle(), NEW)
+    text = render(bundle())
     assert "- Fewer, larger micro-batches keep both cores busy." in section(text, "Why")
     assert "- bf16, if the" in section(text, "Also consider (not tested)")
     assert "longer than a few steps" in section(text, "Not covered by this evidence")
@@ -77,7 +86,7 @@ def test_reasons_advice_and_limits_are_told() -> None:
 
 
 def test_the_commands_set_the_variables_of_the_trials() -> None:
-    use = section(report.render(bundle(), NEW), "Use it")
+    use = section(render(bundle()), "Use it")
     assert "OMP_NUM_THREADS=2 python trainer.py\n" in use
     assert (
         "OMP_NUM_THREADS=2 accelerate launch --config_file accelerate.yaml accelerator.py\n" in use
@@ -85,25 +94,25 @@ def test_the_commands_set_the_variables_of_the_trials() -> None:
 
 
 def test_the_repair_is_explained_where_it_is_needed() -> None:
-    assert "model_accepts_loss_kwargs" not in report.render(bundle(), NEW)
-    repaired = report.render(bundle(repair_loss=True), NEW)
+    assert "model_accepts_loss_kwargs" not in render(bundle())
+    repaired = render(bundle(repair_loss=True))
     assert "`trainer.model_accepts_loss_kwargs = False`" in section(repaired, "Answer")
 
 
 def test_an_alternative_says_that_it_is_one() -> None:
     made = bundle()
-    text = report.render(replace(made, configuration=made.baseline), NEW)
+    text = render(replace(made, configuration=made.baseline))
     assert "These files hold the alternative **8×1**; recommended is 4×2." in text
     unknown = Configuration(micro_batch_size=1, accumulation_steps=8)
     with pytest.raises(ValueError, match="does not know"):
-        report.render(replace(made, configuration=unknown), NEW)
+        render(replace(made, configuration=unknown))
 
 
 def test_an_answer_that_changes_nothing_says_so() -> None:
     made = bundle()
     same: Any = copy.deepcopy(made.document)
     same["recommendation"]["configuration"] = made.baseline.to_json()
-    text = report.render(replace(made, document=same, configuration=made.baseline), NEW)
+    text = render(replace(made, document=same, configuration=made.baseline))
     assert "Keep **8×1**, the baseline." in section(text, "Answer")
     assert "speed against the baseline" not in section(text, "Answer")
 
@@ -113,14 +122,14 @@ def test_a_baseline_without_readings() -> None:
     odd: Any = copy.deepcopy(made.document)
     odd["recommendation"]["baseline"]["measured"] = {}
     odd["recommendation"]["speedup"] = None
-    table = {row[0]: row[1:] for row in rows(report.render(replace(made, document=odd), NEW))}
+    table = {row[0]: row[1:] for row in rows(render(replace(made, document=odd)))}
     assert table["samples per second"] == ["140", "–"]
 
 
 def test_links_and_words_are_checked(tmp_path: Path) -> None:
     made = bundle()
     path = tmp_path / "report.md"
-    path.write_text(report.render(made, NEW))
+    path.write_text(render(made))
     with pytest.raises(ValueError, match=r"links to report\.svg"):
         report.verify(path, made)
     for name in ("report.svg", *(name for name, _ in report.FILES)):
@@ -128,4 +137,16 @@ def test_links_and_words_are_checked(tmp_path: Path) -> None:
     assert report.verify(path, made) == "every link followed, every reading looked up"
     path.write_text(path.read_text().replace("139", "239"))
     with pytest.raises(ValueError, match=r"does not hold the line .*139"):
+        report.verify(path, made)
+
+
+def test_commands_are_looked_up(tmp_path: Path) -> None:
+    made = bundle(world_size=2)
+    for name in ("report.svg", *(name for name, _ in report.FILES)):
+        (tmp_path / name).write_text("")
+    path = tmp_path / "report.md"
+    path.write_text(render(made))
+    report.verify(path, made)
+    path.write_text(path.read_text().replace("--nproc-per-node 2 trainer", "-n 2 trainer"))
+    with pytest.raises(ValueError, match=r"does not hold the command .*torchrun"):
         report.verify(path, made)

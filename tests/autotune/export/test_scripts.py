@@ -18,7 +18,7 @@ from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed
 from autotune.export.preparation import Preparation
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
-from tests.autotune.export.bundles import SPEC, bundle
+from tests.autotune.export.bundles import FACTS, SPEC, bundle
 from tests.autotune.export.fakes import NEW, OLD
 
 PLAIN = Preparation()
@@ -68,6 +68,19 @@ ODD = Preparation(
 )
 
 
+def streamed_ranks(spec: WorkloadSpec) -> Bundle:
+    """Ranks that average, on a stream, with a parameter that is not always used."""
+    return bundle(
+        replace(spec, streaming=True),
+        replace(FACTS, num_rows=None),
+        micro_batch_size=8,
+        accumulation_steps=1,
+        world_size=2,
+        local_sgd_steps=8,
+        has_unused_parameters=True,
+    )
+
+
 def all_kinds() -> dict[str, str]:
     """Scripts for every task and every branch of the renderers."""
     found = {}
@@ -98,10 +111,11 @@ def all_kinds() -> dict[str, str]:
             ("stream", bundle(replace(spec, streaming=True), world_size=2), ODD),
             ("ranks", bundle(spec, world_size=2, device_type="cuda"), PLAIN),
             ("local", bundle(spec, world_size=2, local_sgd_steps=8), PLAIN),
+            ("local_stream", streamed_ranks(spec), ODD),
+            ("nodes", bundle(spec, world_size=2, num_nodes=2, address="10.0.0.1"), PLAIN),
         ):
             found[f"accelerator_{task}_{name}"] = accelerate_script.render(made, preparation, NEW)
-            if not made.uses_local_sgd:
-                found[f"trainer_{task}_{name}"] = trainer_script.render(made, preparation, NEW)
+            found[f"trainer_{task}_{name}"] = trainer_script.render(made, preparation, NEW)
     return found
 
 
@@ -115,6 +129,8 @@ def test_linter_and_formatter_have_nothing_to_say(tmp_path: Path) -> None:
     for arguments in (check, shape):
         ran = subprocess.run(
             [sys.executable, "-m", "ruff", *arguments, str(tmp_path)],
+            # Elsewhere than here, where autotune is not the reader's own code.
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
@@ -161,13 +177,75 @@ def test_the_window_of_several_ranks_counts_the_items_of_all() -> None:
     assert "scale = ACCUMULATION_STEPS * accelerator.num_processes\n" in text
 
 
-def test_local_sgd_counts_optimizer_steps() -> None:
+def test_the_loop_averages_in_optimizer_steps() -> None:
     text = accelerator(bundle(world_size=2, local_sgd_steps=8))
     assert "LOCAL_SGD_STEPS = 8\n" in text
-    inner = text[text.index("optimizer.step()") :]
-    assert inner.index("local_sgd.step()") < inner.index("step += 1")
+    assert (
+        "    with LocalSGD(\n"
+        "        accelerator=accelerator,\n"
+        "        model=model,\n"
+        "        local_sgd_steps=LOCAL_SGD_STEPS,\n"
+        "        enabled=accelerator.num_processes > 1,\n"
+        "    ) as local_sgd:\n"
+    ) in text
+    step = (
+        "                optimizer.zero_grad()\n"
+        "                if accelerator.sync_gradients:\n"
+        "                    local_sgd.step()\n"
+        "                step += 1\n"
+    )
+    assert step in text
+    block, after = text.split(") as local_sgd:\n")[1].split("\n\n", 1)
+    assert "save_pretrained" not in block, "parameters are equal only after the block"
+    assert "save_pretrained" in after
     assert "gather" not in text, "a collective in every step is what local SGD avoids"
-    assert "LocalSGD" not in accelerator(bundle(world_size=2))
+    assert "autotune.FusedLocalSGD" in text
+
+
+def test_the_trainer_averages_by_a_callback() -> None:
+    text = trainer(bundle(world_size=2, local_sgd_steps=8))
+    assert "from autotune import LocalSGDCallback\n" in text
+    assert "LOCAL_SGD_STEPS = 8\n" in text
+    assert (
+        "    LocalSGDCallback(local_sgd_steps=LOCAL_SGD_STEPS).attach(trainer)\n\n"
+        "    trainer.train()\n"
+    ) in text
+    assert "        average_tokens_across_devices=False,\n" in text
+
+
+@pytest.mark.parametrize("render", [accelerator, trainer])
+def test_nothing_averages_where_ranks_exchange_or_there_is_one(
+    render: Callable[[Bundle, Installed], str],
+) -> None:
+    for made in (bundle(), bundle(world_size=2), bundle(local_sgd_steps=8)):
+        text = render(made, NEW)
+        assert "LocalSGD" not in text
+        assert "average_tokens" not in text
+
+
+@pytest.mark.parametrize("render", [accelerator, trainer])
+def test_another_number_of_ranks_is_warned_of(render: Callable[[Bundle, Installed], str]) -> None:
+    text = render(bundle(world_size=2), NEW)
+    assert "NUM_RANKS = 2\n" in text
+    assert "!= NUM_RANKS:\n        warnings.warn(\n" in text
+    assert "NUM_RANKS" not in render(bundle(), NEW)
+
+
+def test_the_wrapper_is_told_of_parameters_without_gradient() -> None:
+    unused = "DistributedDataParallelKwargs(find_unused_parameters=True)"
+    assert unused in accelerator(bundle(world_size=2, has_unused_parameters=True))
+    for known in (False, None):
+        assert unused not in accelerator(bundle(world_size=2, has_unused_parameters=known))
+    assert unused not in accelerator(bundle(has_unused_parameters=True))
+    assert "ddp_find_unused_parameters=False," in trainer(
+        bundle(world_size=2, has_unused_parameters=False)
+    )
+
+
+def test_every_rank_reads_a_stream_by_itself() -> None:
+    made = streamed_ranks(SPEC)
+    assert "DataLoaderConfiguration(dispatch_batches=False)" in accelerator(made)
+    assert 'accelerator_config={"dispatch_batches": False},' in trainer(made)
 
 
 @pytest.mark.parametrize(
@@ -299,4 +377,8 @@ def test_the_commands_are_in_the_scripts() -> None:
     assert "torchrun --nproc-per-node 2 accelerator.py" in accelerator(two)
     assert "        cpu=True,\n" in accelerator(two)
     two = replace(two, device_type="cuda")
-    assert "accelerate launch --config_file accelerate.yaml trainer.py" in trainer(two)
+    assert "torchrun --nproc-per-node 2 trainer.py" in trainer(two)
+    nodes = replace(two, num_nodes=2, address="10.0.0.1")
+    head = trainer(nodes).split('"""')[1]
+    assert "One line on each node:\n\n    OMP_NUM_THREADS=2 torchrun --nnodes 2 " in head
+    assert head.count(" torchrun ") == 2

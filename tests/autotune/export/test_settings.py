@@ -15,7 +15,7 @@ from autotune.errors import ExportError
 from autotune.export import settings
 from autotune.export.bundle import Bundle
 from autotune.export.installed import look
-from tests.autotune.export.bundles import SPEC, bundle
+from tests.autotune.export.bundles import FACTS, SPEC, bundle
 from tests.autotune.export.fakes import NEW, OLD
 
 EVERY_LAYER = Checkpointing(every_n_layers=1)
@@ -157,6 +157,51 @@ def test_a_damaged_file_is_found(
     path.write_text(text.replace(old, new))
     with pytest.raises(Exception, match=message):
         verify(path, fields)
+
+
+def local(**changes: object) -> Bundle:
+    """Two ranks that average."""
+    return replace(bundle(world_size=2, local_sgd_steps=8), **changes)  # type: ignore[arg-type]
+
+
+def test_one_process_sets_nothing_for_ranks() -> None:
+    assert settings.rank_fields(bundle(has_unused_parameters=False), NEW) == {}
+
+
+def test_ranks_that_exchange_gradients_count_their_tokens_together() -> None:
+    made = bundle(world_size=2, has_unused_parameters=False, device_type="cuda")
+    assert settings.rank_fields(made, NEW) == {"ddp_find_unused_parameters": False}
+    assert settings.rank_fields(bundle(world_size=2), NEW) == {}
+
+
+def test_ranks_that_average_do_not_wait_for_each_other_in_a_step() -> None:
+    stream = replace(FACTS, num_rows=None)
+    made = local(has_unused_parameters=True, facts=stream)
+    assert settings.rank_fields(made, NEW) == {
+        "average_tokens_across_devices": False,
+        "ddp_find_unused_parameters": True,
+        "accelerator_config": {"dispatch_batches": False},
+    }
+    assert settings.rank_fields(local(), NEW) == {"average_tokens_across_devices": False}
+
+
+def test_fields_that_a_version_lacks_are_left_out() -> None:
+    made = local(has_unused_parameters=False)
+    assert settings.rank_fields(made, OLD) == {"ddp_find_unused_parameters": False}
+
+
+def test_the_fields_of_ranks_are_read_as_they_are_meant(tmp_path: Path) -> None:
+    stream = replace(FACTS, num_rows=None)
+    made = local(has_unused_parameters=False, facts=stream)
+    fields = settings.all_fields(made, look())
+    assert {"average_tokens_across_devices", "accelerator_config"} <= set(fields)
+    for name, (render, verify) in KINDS.items():
+        path = tmp_path / name
+        path.write_text(render(fields))
+        verify(path, fields)
+        path.write_text(path.read_text().replace("dispatch_batches", "even_batches"))
+        with pytest.raises(ValueError, match="accelerator_config is read as"):
+            verify(path, fields)
 
 
 def test_the_trials_put_the_same_knobs_in_force() -> None:

@@ -20,11 +20,16 @@ from autotune.errors import AutotuneError, ExportError
 from autotune.export import write as write_module
 from autotune.export.bundle import Bundle
 from autotune.export.document import as_json
+from autotune.export.preparation import Preparation
+from autotune.export.ranks import Caches
+from autotune.export.script_check import ScriptCheck
+from autotune.export.verify import Consumer, consumers
 from autotune.export.write import ExportedFile, verify, write
 from autotune.workload.load import load
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.export import jobs
 from tests.autotune.export.bundles import bundle, bundle_of, small_csv
+from tests.autotune.export.fakes import NEW
 
 NAMES = {
     "accelerate.yaml",
@@ -61,7 +66,9 @@ def written(causal: Bundle, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def check(files: tuple[ExportedFile, ...], directory: Path) -> None:
+def check(
+    files: tuple[ExportedFile, ...], directory: Path, steps: str = "1 optimizer step"
+) -> None:
     assert {file.name for file in files} == NAMES
     assert {path.name for path in directory.iterdir()} == NAMES, "nothing else, nothing hidden"
     for file in files:
@@ -69,7 +76,7 @@ def check(files: tuple[ExportedFile, ...], directory: Path) -> None:
         assert file.consumer
         assert file.verified_with
     ways = {file.name: file.verified_with for file in files}
-    assert ways["trainer.py"] == ways["accelerator.py"] == "run for 1 optimizer step"
+    assert ways["trainer.py"] == ways["accelerator.py"] == f"run for {steps}"
 
 
 def test_a_decoder_is_exported(written: Path) -> None:
@@ -112,6 +119,52 @@ def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:
     )
     check(write(made, tmp_path / "out", log=tmp_path / "log"), tmp_path / "out")
     assert "model_accepts_loss_kwargs = False" in (tmp_path / "out" / "trainer.py").read_text()
+
+
+def test_two_ranks_that_average_are_exported(tmp_path: Path) -> None:
+    job = jobs.make(jobs.classify_with_lora, tmp_path)
+    made = bundle_of(
+        job.workload,
+        micro_batch_size=2,
+        accumulation_steps=2,
+        world_size=2,
+        local_sgd_steps=4,
+        repair_loss=True,
+        environment={"OMP_NUM_THREADS": "1"},
+    )
+    out = tmp_path / "out"
+    check(write(made, out, log=tmp_path / "log"), out, "1 optimizer step on 2 ranks")
+    assert "ran for 1 optimizer step on 2 ranks." in (out / "report.md").read_text()
+
+
+def test_a_loop_that_fails_over_a_parameter_without_gradient_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[tuple[bool, bool]] = []
+
+    def verify(self: ScriptCheck, path: Path, *, again: bool = False) -> str:
+        has_option = "find_unused_parameters=True" in path.read_text()
+        tried.append((has_option, again))
+        if not has_option:
+            raise ValueError("on rank 0: pass the argument `find_unused_parameters=True`")
+        return "run"
+
+    monkeypatch.setattr(ScriptCheck, "verify", verify)
+    caches = Caches(scratch=tmp_path, is_hub=False)
+    made = bundle(world_size=2)
+
+    def loop_of(made: Bundle, *, write: bool) -> Consumer:
+        return consumers(made, NEW, Preparation, caches, write=write)[-1]
+
+    path = tmp_path / "accelerator.py"
+    path.write_text(loop_of(made, write=True).render())
+    assert loop_of(made, write=True).verify(path) == "run"
+    assert tried == [(False, False), (True, True)]
+    # What somebody knew, and files that are only read, are left as they are.
+    for known, is_new in ((replace(made, has_unused_parameters=False), True), (made, False)):
+        path.write_text(loop_of(known, write=is_new).render())
+        with pytest.raises(ValueError, match="find_unused_parameters"):
+            loop_of(known, write=is_new).verify(path)
 
 
 def test_a_script_runs_by_itself_with_flags_of_the_reader(written: Path, tmp_path: Path) -> None:

@@ -177,14 +177,3 @@ def test_ranks_that_are_not_connected_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "4")
     with pytest.raises(UsageError, match="one of 4 ranks that are not connected"):
         ranks.num_ranks()
-
-
-def test_trials_are_no_ranks_of_the_job() -> None:
-    environment = {
-        "RANK": "1",
-        "WORLD_SIZE": "2",
-        "TORCHELASTIC_RUN_ID": "x",
-        "MASTER_ADDR": "here",
-        "OMP_NUM_THREADS": "4",
-    }
-    assert ranks.without_launch(environment) == {"OMP_NUM_THREADS": "4"}

@@ -109,7 +109,7 @@ def test_logits_that_fill_the_memory_rule_larger_micro_batches_out(tmp_path: Pat
 def test_a_limit_below_the_process_itself_fits_nothing_and_says_by_how_much(
     tmp_path: Path,
 ) -> None:
-    from autotune.advice import nothing_fits
+    from autotune.advice.nothing import nothing_fits
 
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path, memory_limit_bytes=50 * 2**20)
     with jobs.searched(asked, tmp_path) as run:

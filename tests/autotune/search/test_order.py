@@ -126,11 +126,33 @@ def test_checkpointing_is_not_explored_where_it_cannot_pay() -> None:
     found = run(make_landscape(CPU_LONG, noise=USUAL))
     forms = [t.configuration.checkpointing.is_on for t in found.history.trials]
     assert forms.count(True) == 1, "one look, so that its price is a reading"
-    assert forms[-1]
     assert found.reason == (
         "smaller and larger micro-batches are slower or ruled out, and memory does not call for "
         "checkpointing"
     )
+
+
+def test_a_ladder_that_noise_has_ended_early_does_not_hide_the_largest_size() -> None:
+    """One slow reading above the baseline must not keep what lies far beyond it out of sight."""
+    space = make_space(24)
+    rates = {1: 40.0, 2: 60.0, 3: 70.0, 4: 75.0, 6: 85.0, 8: 90.0, 12: 80.0, 24: 100.0}
+    history = History(space=space)
+    while isinstance(step := next_candidate(history), Next):
+        form = 0.8 if step.configuration.checkpointing.is_on else 1.0
+        rate = form * rates[step.configuration.micro_batch_size]
+        history = with_trial(
+            history,
+            FinishedTrial(
+                number=len(history.trials),
+                purpose="search",
+                configuration=step.configuration,
+                outcome=measured([24 / rate] * 3, 24),
+            ),
+        )
+    assert Configuration(micro_batch_size=24, accumulation_steps=1) in {
+        t.configuration for t in history.trials
+    }
+    assert len(history.trials) <= len(space.candidates) // 4
 
 
 def test_checkpointing_is_found_where_it_pays() -> None:

@@ -6,7 +6,8 @@ import numpy as np
 
 from autotune.configuration import Configuration
 from autotune.search.finished import MeasuredTrial
-from autotune.search.ranking import Standing, distance
+from autotune.search.ranking import Standing
+from autotune.space import distance
 from tests.testing.landscapes import MIB, make_space, measured
 
 SPACE = make_space(24)

@@ -16,7 +16,6 @@ from autotune.search.statistics import (
     ratio_of_times,
     samples_per_s_interval,
     settled,
-    t975,
 )
 
 TIMES = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=12)
@@ -34,20 +33,6 @@ def ratio(value: float, half_width: float) -> Ratio:
     return Ratio(
         value=value, low=value / (1 + half_width), high=value * (1 + half_width), num_pairs=9
     )
-
-
-@pytest.mark.parametrize(
-    ("degrees_of_freedom", "expected"),
-    # From the table of Student's t in Abramowitz and Stegun, 26.10.
-    [(1, 12.706), (4, 2.776), (10, 2.228), (11, 2.201), (20, 2.086), (60, 2.000), (10**6, 1.960)],
-)
-def test_quantiles_of_students_t(degrees_of_freedom: int, expected: float) -> None:
-    assert t975(degrees_of_freedom) == pytest.approx(expected, abs=6e-4)
-
-
-def test_one_value_has_no_quantile() -> None:
-    with pytest.raises(ValueError, match="no spread"):
-        t975(0)
 
 
 def test_the_interval_of_a_rate_by_hand() -> None:

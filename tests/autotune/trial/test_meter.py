@@ -23,10 +23,9 @@ from autotune.trial.meter import (
     is_precise,
     longest_window,
     measure_memory,
-    train_window,
 )
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import Driver, Stepper, make_stepper
+from autotune.trial.stepper import Driver, Stepper, make_stepper, train_window
 from autotune.workload.loaded import Batch, LoadedWorkload, Row
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import workloads

@@ -13,7 +13,8 @@ from autotune.outcome import Failed, Stopped, TimedOut
 from autotune.run_directory import RunDirectory
 from autotune.trial import pool as pool_module
 from autotune.trial.client import WorkerDiedError
-from autotune.trial.pool import RECORDED_VARIABLES, WorkerPool, trial_environment
+from autotune.trial.environment import RECORDED_VARIABLES, trial_environment
+from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import MeasureMemory, MemoryMeasured, Ready
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.trial import processes

@@ -22,7 +22,6 @@ from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.run_directory import RunDirectory
 from autotune.trial.checks import check_parity
 from autotune.trial.client import Worker
-from autotune.trial.meter import train_window
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import (
     CheckParity,
@@ -42,7 +41,7 @@ from autotune.trial.protocol import (
     TryCheckpointing,
     envelope_adapter,
 )
-from autotune.trial.stepper import make_stepper
+from autotune.trial.stepper import make_stepper, train_window
 from autotune.workload.loaded import LoadedWorkload
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.export.jobs import quiet

@@ -13,8 +13,7 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from autotune.configuration import Checkpointing, Configuration
-from autotune.trial.meter import train_window
-from autotune.trial.stepper import Driver, Stepper, decay_groups, make_stepper
+from autotune.trial.stepper import Driver, Stepper, decay_groups, make_stepper, train_window
 from autotune.trial.training_arguments import knob_fields
 from autotune.workload.loaded import LoadedWorkload, num_rows
 from tests.autotune.export import jobs

@@ -39,6 +39,7 @@ from autotune.trial.protocol import (
     SpeedMeasured,
     envelope_adapter,
 )
+from autotune.trial.ranks.place import Company
 from autotune.trial.worker import Worker
 from autotune.workload.spec import Columns, WorkloadSpec
 from tests.autotune.export.jobs import quiet
@@ -181,7 +182,7 @@ def test_without_a_fork_every_command_starts_from_the_same_weights(
         memory_command(),
     ]
     with quiet():
-        replies = [worker.answer(command) for command in commands]
+        replies = [worker.answer(Envelope(body=command)) for command in commands]
     memory, speed, parity, speed_again, memory_again = replies
     assert isinstance(memory, MemoryMeasured)
     assert isinstance(memory_again, MemoryMeasured)
@@ -199,9 +200,10 @@ def test_steps_are_timed_within_the_whole_command(line: Line, tmp_path: Path) ->
     worker = loaded(line, tmp_path)
     start_s = time.perf_counter()
     with quiet():
-        reply = worker.answer(
-            MeasureSpeed(configuration=CONFIGURATION, min_steps=3, max_steps=3, max_seconds=60)
+        command = MeasureSpeed(
+            configuration=CONFIGURATION, min_steps=3, max_steps=3, max_seconds=60
         )
+        reply = worker.answer(Envelope(body=command))
     wall_s = time.perf_counter() - start_s
     assert isinstance(reply, SpeedMeasured)
     assert reply.speed is not None
@@ -216,7 +218,7 @@ def test_running_out_says_where_and_against_which_limit(line: Line, tmp_path: Pa
     worker = loaded(line, tmp_path)
     limit_bytes = worker.level_bytes + 100_000
     with quiet():
-        reply = worker.answer(memory_command(limit_bytes))
+        reply = worker.answer(Envelope(body=memory_command(limit_bytes)))
     assert isinstance(reply, OutOfMemory)
     assert (reply.where, reply.is_certain, reply.limit_bytes) == ("host", True, limit_bytes)
     assert reply.needed_at_least_bytes is not None
@@ -226,10 +228,10 @@ def test_running_out_says_where_and_against_which_limit(line: Line, tmp_path: Pa
 def test_blocks_go_on_where_the_last_one_ended(line: Line, tmp_path: Path) -> None:
     worker = loaded(line, tmp_path)
     with quiet():
-        whole = worker.answer(speed_command(4))
-        opened = worker.answer(OpenSpeed(configuration=CONFIGURATION))
-        blocks = [worker.answer(ContinueSpeed(num_steps=2)) for _ in range(2)]
-        other = worker.answer(memory_command())
+        whole = worker.answer(Envelope(body=speed_command(4)))
+        opened = worker.answer(Envelope(body=OpenSpeed(configuration=CONFIGURATION)))
+        blocks = [worker.answer(Envelope(body=ContinueSpeed(num_steps=2))) for _ in range(2)]
+        other = worker.answer(Envelope(body=memory_command()))
     assert isinstance(whole, SpeedMeasured)
     assert whole.speed is not None
     assert isinstance(opened, SpeedMeasured)
@@ -249,7 +251,9 @@ def test_blocks_go_on_where_the_last_one_ended(line: Line, tmp_path: Path) -> No
 
 
 def test_a_block_without_a_session_is_refused(line: Line, tmp_path: Path) -> None:
-    reply = make(line, WorkloadSpec(task="causal-lm"), tmp_path).answer(ContinueSpeed(num_steps=1))
+    reply = make(line, WorkloadSpec(task="causal-lm"), tmp_path).answer(
+        Envelope(body=ContinueSpeed(num_steps=1))
+    )
     assert isinstance(reply, Failed)
     assert "must be opened" in reply.cause
 
@@ -259,7 +263,7 @@ class Scripted(Worker):
 
     action: Callable[[], Reply]
 
-    def answer(self, command: Command) -> Reply:
+    def answer(self, envelope: Envelope) -> Reply:
         return type(self).action()
 
 
@@ -309,12 +313,14 @@ def test_a_fork_that_ends_without_an_answer_has_failed(
 ) -> None:
     log = tmp_path / "log"
     log.write_text("printed by the command before\n")
-    scripted(line, tmp_path, say_and(act))._answer_in_fork(memory_command(), log)
+    scripted(line, tmp_path, say_and(act))._answer_in_fork(Envelope(body=memory_command()), log)
     assert line.hear().body == Failed(cause=f"{cause} It last said: ok")
 
 
 def test_a_killed_fork_only_suggests_memory(line: Line, tmp_path: Path) -> None:
-    scripted(line, tmp_path, die_of(signal.SIGKILL))._answer_in_fork(memory_command(), None)
+    scripted(line, tmp_path, die_of(signal.SIGKILL))._answer_in_fork(
+        Envelope(body=memory_command()), None
+    )
     reply = line.hear().body
     assert isinstance(reply, OutOfMemory)
     assert (reply.where, reply.is_certain) == ("host", False)
@@ -323,7 +329,7 @@ def test_a_killed_fork_only_suggests_memory(line: Line, tmp_path: Path) -> None:
 def test_a_fork_that_answers_is_not_answered_for(line: Line, tmp_path: Path) -> None:
     worker = scripted(line, tmp_path, lambda: Failed(cause="of its own"))
     for _ in range(2):
-        worker._answer_in_fork(memory_command(), tmp_path / "log")
+        worker._answer_in_fork(Envelope(body=memory_command()), tmp_path / "log")
         assert line.hear().body == Failed(cause="of its own")
     line.engine.settimeout(0.2)
     with pytest.raises(TimeoutError):
@@ -343,20 +349,20 @@ def test_a_fork_is_waited_for_with_and_without_descriptors_of_processes(
     worker = scripted(line, tmp_path, exit_with(5))
     # A command that waits already must not be taken for the end of the engine.
     line.say(memory_command())
-    worker._answer_in_fork(memory_command(), None)
+    worker._answer_in_fork(Envelope(body=memory_command()), None)
     reply = line.hear().body
     assert isinstance(reply, Failed)
     assert "exit code 5" in reply.cause
 
 
 class Quitting(Worker):
-    def _answer(self, command: Command) -> Reply:
+    def _answer(self, command: Command, company: Company) -> Reply:
         raise SystemExit(4)
 
 
 def test_a_job_that_ends_its_own_process_has_failed(line: Line, tmp_path: Path) -> None:
     worker = make(line, WorkloadSpec(task="causal-lm"), tmp_path, kind=Quitting)
-    assert worker.answer(memory_command()) == Failed(
+    assert worker.answer(Envelope(body=memory_command())) == Failed(
         cause="The job ended its own process (sys.exit(4))."
     )
 
@@ -372,7 +378,8 @@ class Leaking(Worker):
 
     leaked_bytes = 0
 
-    def answer(self, command: Command) -> Reply:
+    def answer(self, envelope: Envelope) -> Reply:
+        command = envelope.body
         assert isinstance(command, ContinueSpeed)
         Leaking.leaked_bytes += command.num_steps
         return Failed(cause="done")

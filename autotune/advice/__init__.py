@@ -1,0 +1,1 @@
+"""The answer of a run in words and as the public document."""

@@ -1,0 +1,45 @@
+"""Why a run has no answer: nothing fits, or nothing works."""
+
+from __future__ import annotations
+
+from autotune.outcome import PROCESS_ALONE, Measured, Outcome, OutOfMemory
+from autotune.search.history import History
+from autotune.units import format_bytes
+
+
+def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
+    """Cause and remedy of a run without any measured trial: why, by count, and what would fit."""
+    outcomes: list[Outcome] = [t.outcome for t in history.trials]
+    ran_out = [o for o in outcomes if isinstance(o, OutOfMemory)]
+    others = [o for o in outcomes if not isinstance(o, OutOfMemory | Measured)]
+    closed = sum(len(region.configurations) for region in history.regions)
+    parts = []
+    if ran_out:
+        parts.append(f"{len(ran_out)} ran out of memory")
+    parts += [f"one {other.kind.replace('_', ' ')}: {other.cause}" for other in others]
+    if closed:
+        parts.append(f"{closed} were ruled out by those")
+    cause = f"None of {len(history.space.candidates)} configurations works: {'; '.join(parts)}."
+    if not ran_out:
+        return cause, "Mend what the trials report; `autotune trial RUN NUMBER` repeats one alone."
+    needs = [
+        (o.needed_at_least_bytes, t.configuration)
+        for t in history.trials
+        for o in (t.outcome,)
+        if isinstance(o, OutOfMemory) and o.needed_at_least_bytes is not None
+    ]
+    if needs:
+        least, configuration = min(needs, key=lambda pair: pair[0])
+        if all(o.cause.startswith(PROCESS_ALONE) for o in ran_out):
+            return cause, (
+                f"No model is small enough: libraries alone take {format_bytes(least)} here. "
+                "Raise --memory-limit."
+            )
+        remedy = (
+            f"The nearest was {configuration}, which needs more than {format_bytes(least)} where "
+            f"{format_bytes(limit_bytes)} are allowed: raise --memory-limit, shorten samples with "
+            "--max-length, or use a smaller model or LoRA."
+        )
+    else:
+        remedy = "Raise --memory-limit, shorten samples with --max-length, or use a smaller model."
+    return cause, remedy

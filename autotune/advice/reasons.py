@@ -1,0 +1,166 @@
+"""Why a configuration is the answer, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from autotune.advice.ranks import rank_reasons
+from autotune.configuration import NO_CHECKPOINTING, Configuration
+from autotune.events import Confirmed
+from autotune.outcome import Measured, OutOfMemory
+from autotune.search.batch_size import advice, noise_of
+from autotune.search.history import History
+from autotune.units import format_bytes, format_change, format_rate
+from autotune.view import RunView, TrialView
+from autotune.workload.facts import WorkloadFacts
+
+
+def reasons(
+    view: RunView,
+    history: History,
+    chosen: TrialView,
+    confirmed: Confirmed,
+    facts: WorkloadFacts,
+) -> Iterator[str]:
+    """The reasons, the most important first.
+
+    Args:
+        view: The run, confirmation included.
+        history: Its trials with the space they come from.
+        chosen: The confirmed trial.
+        confirmed: What confirmation found.
+        facts: Of the workload.
+    """
+    configuration = chosen.configuration
+    yield _speed_reason(view, history, configuration, confirmed)
+    if not confirmed.settled and confirmed.speedup_ci95[0] < confirmed.speedup_ci95[1]:
+        low, high = confirmed.speedup_ci95
+        yield (
+            f"The interval of that ratio, {low:.2f} to {high:.2f}, is wide: this machine was noisy "
+            "while it was measured."
+        )
+    if view.machine is not None:
+        limit = view.machine.memory_limit_bytes
+        yield (
+            f"At its peak, on the longest samples, it occupies "
+            f"{format_bytes(confirmed.memory.total_bytes)} of {format_bytes(limit)} "
+            f"({view.machine.limit_source}); {format_bytes(limit - view.machine.usable_bytes)} of "
+            "that stay free as a margin."
+        )
+    yield from _batch_reasons(view, history, configuration, facts)
+    yield from shared_reasons(view)
+    yield from _memory_reasons(history)
+    yield from _checkpointing_reasons(history, configuration)
+    if view.parity is not None:
+        yield view.parity.detail
+    yield from rank_reasons(view, history, configuration, facts)
+    yield from facts.notes
+
+
+def _batch_reasons(
+    view: RunView, history: History, configuration: Configuration, facts: WorkloadFacts
+) -> Iterator[str]:
+    size, before = configuration.global_batch_size, history.space.global_batch_size
+    if size != before:
+        noise = noise_of(view.noise_scale) if view.noise_scale is not None else None
+        yield from advice(before, size, facts, noise).sentences
+        return
+    yield (
+        f"The global batch size stays {size}: every full optimizer step trains on the same rows in "
+        "the same order as the baseline's."
+    )
+
+
+def _speed_reason(
+    view: RunView, history: History, configuration: Configuration, confirmed: Confirmed
+) -> str:
+    rounds = f"in {confirmed.num_pairs} interleaved rounds, each in its own fresh process"
+    if configuration == history.space.baseline:
+        return _why_no_change(view, history, rounds)
+    if confirmed.baseline_number is None:
+        return (
+            f"The baseline {history.space.baseline} could not be measured; of what could, this is "
+            f"the fastest, measured again {rounds}."
+        )
+    low, high = confirmed.speedup_ci95
+    change = f"{format_change(confirmed.speedup)} (95 %: {format_change(low)} to "
+    change += f"{format_change(high)}) samples per second against {history.space.baseline}"
+    if confirmed.is_tie:
+        return f"It is as fast as the baseline ({change}, {rounds}) and leaves more memory free."
+    return f"{change}, {rounds}."
+
+
+def _why_no_change(view: RunView, history: History, rounds: str) -> str:
+    num_others = sum(
+        t.is_search and t.configuration != history.space.baseline for t in history.trials
+    )
+    if not num_others:
+        ended = view.search_ended
+        return (
+            "Nothing but what you have was tried"
+            f"{f': {ended.reason}' if ended is not None else ''}."
+        )
+    again = [t for t in view.trials if t.purpose == "confirm" and t.measured is not None]
+    rates = {t.configuration: t.measured.samples_per_s for t in again if t.measured is not None}
+    own = rates.pop(history.space.baseline, None)
+    plural = "s" if num_others > 1 else ""
+    tried = f"{num_others} other configuration{plural} {'were' if plural else 'was'} tried"
+    if not rates or own is None:
+        return f"Nothing measured is faster than what you have: {tried}."
+    best, rate = max(rates.items(), key=lambda pair: pair[1])
+    return (
+        f"Nothing proved faster than what you have: {tried}, and the best of them, {best}, made "
+        f"{format_rate(rate)} samples/s against {format_rate(own)} {rounds}."
+    )
+
+
+def shared_reasons(view: RunView) -> Iterator[str]:
+    """What rests on trials that engines on other machines ran."""
+    origins = [t.origin for t in view.trials if t.origin is not None]
+    if origins:
+        hosts = sorted({origin.host for origin in origins})
+        yield (
+            f"{len(origins)} trial(s) were run on {', '.join(hosts)}, by engines that share the "
+            "study on machines like this one; what the last rounds compare was measured here."
+        )
+
+
+def _memory_reasons(history: History) -> Iterator[str]:
+    ran_out = [t for t in history.trials if isinstance(t.outcome, OutOfMemory)]
+    closed = sum(len(r.configurations) for r in history.regions if r.by_memory)
+    if ran_out:
+        smallest = min(ran_out, key=lambda t: t.configuration.micro_batch_size)
+        yield (
+            f"{len(ran_out)} trial(s) ran out of memory, the smallest at "
+            f"{smallest.configuration}; {closed} further candidate(s) were ruled out by that."
+        )
+
+
+def _checkpointing_reasons(history: History, configuration: Configuration) -> Iterator[str]:
+    for ruled_out in history.space.ruled_out:
+        if ruled_out.what.startswith("checkpointing"):
+            yield f"{ruled_out.what.capitalize()} is left out: {ruled_out.reason}."
+    has_forms = len(history.space.forms) > 1
+    tried = any(t.configuration.checkpointing.is_on for t in history.trials)
+    if configuration.checkpointing.is_on:
+        yield _why_checkpointing(history, configuration)
+    elif has_forms and not tried:
+        yield (
+            "Checkpointing is left off without a trial: it recomputes activations to save memory, "
+            "and no larger micro-batch that would need the memory promised a gain."
+        )
+
+
+def _why_checkpointing(history: History, configuration: Configuration) -> str:
+    """Why a form of checkpointing is part of the answer: never without having tried it."""
+    form = str(configuration.checkpointing).capitalize()
+    without = replace(configuration, checkpointing=NO_CHECKPOINTING)
+    if any(isinstance(t.outcome, Measured) for t in history.of(without)):
+        return (
+            f"{form} was measured to be no slower than training without it, or needs less memory."
+        )
+    region = history.closed_by(without)
+    if history.of(without) or (region is not None and region.by_memory):
+        return f"{form} makes room for this micro-batch."
+    return f"{form} stays as you have it: {without} was not tried."

@@ -1,0 +1,134 @@
+"""The engine's side of several ranks: started by PyTorch's launcher, asked as if they were one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import BinaryIO
+
+from autotune.errors import ExitCode
+from autotune.outcome import Failed, OutOfMemory, Stopped
+from autotune.trial.client import POLL_S, Worker, WorkerDiedError
+from autotune.trial.failure import outcome_of_exit
+from autotune.trial.protocol import Ready
+from autotune.trial.worker import WorkerOptions
+from probes.launch import RANK_KILLED, Ranks, rank_command
+
+
+class RanksMissingError(WorkerDiedError):
+    """The ranks could not be brought together."""
+
+    exit_code = ExitCode.DEVICE
+
+
+class RankGroup(Worker):
+    """Worker processes on several ranks behind one channel, that of rank 0.
+
+    Args:
+        options: What every rank loads and how it isolates measurements.
+        environment: The whole environment of every rank.
+        log: File for what the ranks of this machine print outside of trials.
+        ranks: How many, and where.
+
+    A rank that reaches a command's time limit is ended by its own supervisor, and the group lives
+    on.
+    """
+
+    grace_s = 30.0
+
+    def __init__(
+        self, options: WorkerOptions, environment: Mapping[str, str], log: Path, ranks: Ranks
+    ) -> None:
+        self._ranks = ranks
+        # Short, since the name of such a socket must be; nobody else may enter.
+        self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._is_connected = False
+        try:
+            super().__init__(options, environment, log)
+        except BaseException:
+            self._remove()
+            raise
+
+    def _start(
+        self, options: WorkerOptions, environment: Mapping[str, str], output: BinaryIO
+    ) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+        address = self._directory / "channel"
+        self._listener.bind(str(address))
+        self._listener.listen(1)
+        process = subprocess.Popen(
+            rank_command(
+                "autotune.trial.ranks.supervisor",
+                [str(address), json.dumps(asdict(options)), str(Path(output.name).absolute())],
+                self._ranks,
+            ),
+            env=dict(environment),
+            cwd=options.working_directory,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        return self._listener, process
+
+    def wait_ready(
+        self, *, time_limit_s: float, should_stop: Callable[[], str | None] = lambda: None
+    ) -> Ready | Stopped:
+        """Waits until the ranks have found each other and all have loaded the workload.
+
+        Raises:
+            AutotuneError: They cannot load it, or loaded different jobs.
+            WorkerDiedError: A rank ended, or they did not meet in time.
+        """
+        deadline_s = time.monotonic() + time_limit_s
+        while not self._is_connected:
+            reason = should_stop()
+            if reason is not None:
+                self.close()
+                return Stopped(cause=reason)
+            if not self.is_alive:
+                failed = self._death()
+                raise RanksMissingError(
+                    f"The {self._ranks.num_processes} ranks could not be started. {failed.cause}",
+                    f"Their log is {self._log}.",
+                )
+            if time.monotonic() > deadline_s:
+                self.close()
+                raise RanksMissingError(
+                    f"The {self._ranks.num_processes} ranks did not meet within "
+                    f"{time_limit_s:.0f} s.",
+                    f"Their log is {self._log}.",
+                )
+            with contextlib.suppress(BlockingIOError):
+                self._socket, _ = self._listener.accept()
+                self._socket.setblocking(False)
+                self._is_connected = True
+                break
+            time.sleep(POLL_S)
+        return super().wait_ready(
+            time_limit_s=max(1.0, deadline_s - time.monotonic()), should_stop=should_stop
+        )
+
+    def _death(self) -> OutOfMemory | Failed:
+        ended = super()._death()
+        if self._process.returncode == RANK_KILLED:
+            return outcome_of_exit(-signal.SIGKILL)
+        return ended
+
+    def close(self) -> None:
+        """Ends every rank and reaps the launcher."""
+        super().close()
+        self._remove()
+
+    def _remove(self) -> None:
+        self._listener.close()
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -1,0 +1,48 @@
+"""Ends a process with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+
+_SET_PARENT_DEATH_SIGNAL = 1
+"""`PR_SET_PDEATHSIG` of prctl(2)."""
+
+LEASH = (
+    "import ctypes, os, signal, sys; "
+    f"ctypes.CDLL(None).prctl({_SET_PARENT_DEATH_SIGNAL}, int(signal.SIGKILL)); "
+    "os.getppid() == int(sys.argv[1]) or os._exit(1); "
+    "os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Program of a bare Python: `PARENT COMMAND…` becomes the command, which ends with the parent."""
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Asks the kernel to end this process with its parent; elsewhere the channel's end does.
+
+    To the kernel the parent is the thread that started this process.
+
+    Args:
+        parent: Id of the parent, where it is known: it may be gone already.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(None, use_errno=True).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def leashed(command: list[str], parent: int) -> list[str]:
+    """A command that ends with its parent, for a launcher that starts it without asking us.
+
+    Args:
+        command: The program's path and its arguments; it keeps its process id.
+        parent: Id of the process that will start it.
+    """
+    if not sys.platform.startswith("linux"):
+        return command
+    return [sys.executable, "-I", "-S", "-c", LEASH, str(parent), *command]

@@ -1,0 +1,329 @@
+"""The interconnect probe: starts ranks on the job's own kind of process group and times them.
+
+The figures are of the moment, like a network is: they are taken anew each time and kept nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from probes import interfaces, wires
+from probes.collectives import SAID, Options, Said, Traffic
+from probes.errors import ProbeError
+from probes.launch import (
+    GRACE_S,
+    NODES_FAILED,
+    RANK_KILLED,
+    Ranks,
+    rank_command,
+    threads_of_rank,
+)
+from probes.link import COLLECTIVES, Exchange, Link
+from probes.machine import Machine
+from probes.reading import Finding
+from probes.wording import size
+
+PAYLOAD_BYTES = 4 * 2**20
+"""The largest message where the caller does not say."""
+TIME_LIMIT_S = 14.0
+"""Time for all measurements, the start of the ranks apart."""
+CALL_LIMIT_S = 20.0
+"""Time after which a collective counts as hung."""
+START_LIMIT_S = 90.0
+"""Time for the ranks to start and to load torch, beyond that for the nodes to come together."""
+
+_POLL_S = 0.05
+_STEADY_RATIO = 0.1
+"""Half the distance between the quartiles, by the median, up to which times count as steady."""
+
+
+def check(ranks: Ranks, machine: Machine) -> None:
+    """Whether so many ranks can run here, on the interface that the environment names.
+
+    Args:
+        ranks: How many, and where.
+        machine: This node.
+
+    Raises:
+        ProbeError: They cannot.
+    """
+    device = machine.device
+    num_devices = len(machine.devices)
+    if device.kind != "cpu" and ranks.num_local > num_devices:
+        raise ProbeError(
+            f"{ranks.num_local} processes on a machine with {num_devices} "
+            f"{device.kind} device{'s' if num_devices > 1 else ''}: each process needs its own.",
+            f"Take at most {num_devices * ranks.num_nodes} processes, or hide the devices to "
+            "use the CPU.",
+            is_usage=True,
+        )
+    interfaces.check_named(os.environ)
+
+
+def measure(
+    ranks: Ranks,
+    machine: Machine,
+    *,
+    payload_bytes: int = PAYLOAD_BYTES,
+    time_limit_s: float = TIME_LIMIT_S,
+    call_limit_s: float = CALL_LIMIT_S,
+    on_step: Callable[[str], None] | None = None,
+) -> Link:
+    """Measures what collectives between ranks cost.
+
+    What goes wrong between the ranks stands in the findings, with whatever was measured before.
+    Every rank gets its share of the threads that one process would compute with.
+
+    Args:
+        ranks: How many, and where.
+        machine: This node, as it was surveyed.
+        payload_bytes: The largest message; larger ones than there is time for are left out.
+        time_limit_s: Time for all measurements.
+        call_limit_s: Time after which a collective counts as hung.
+        on_step: Is told what is measured next.
+
+    Raises:
+        ProbeError: So many ranks cannot run here, an interface does not exist, or the nodes did
+            not come together.
+    """
+    check(ranks, machine)
+    num_threads = threads_of_rank(machine.host.num_threads, ranks.num_local)
+    variables = {"OMP_NUM_THREADS": str(num_threads), **dict(ranks.variables)}
+    num_threads = int(variables["OMP_NUM_THREADS"])
+    ranks = replace(ranks, variables=tuple(variables.items()))
+    heard = _Heard(on_step=on_step)
+    with tempfile.TemporaryDirectory(prefix="autotune-links-") as directory:
+        out = Path(directory) / "said"
+        out.touch()
+        options = Options(
+            out=str(out),
+            payload_bytes=payload_bytes,
+            time_limit_s=time_limit_s,
+            call_limit_s=call_limit_s,
+        )
+        limit_s = START_LIMIT_S + time_limit_s * 2 + call_limit_s
+        if ranks.num_nodes > 1:
+            limit_s += ranks.join_limit_s
+        end = _run(ranks, options, heard, limit_s)
+    if end.code == NODES_FAILED and heard.started is None:
+        cause, _, remedy = end.last_line.partition(". ")
+        raise ProbeError(f"{cause.rstrip('.')}.", remedy or "Start the same command on every node.")
+    return _link(ranks, machine, heard, end, num_threads, call_limit_s)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What rank 0 has written so far."""
+
+    on_step: Callable[[str], None] | None
+    step: str = "the start"
+    step_s: float = field(default_factory=time.monotonic)
+    """When it began, and later when the ranks ended."""
+    started: Said | None = None
+    said: list[Said] = field(default_factory=list)
+
+    def hear(self, line: bytes) -> None:
+        said = SAID.validate_json(line)
+        if said.step is not None:
+            self.step = said.step
+            self.step_s = time.monotonic()
+            if self.on_step is not None:
+                self.on_step(said.step)
+        if said.started is not None:
+            self.started = said
+        self.said.append(said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    """How the group ended."""
+
+    code: int | None
+    """The wrapper's; None where it was ended for taking too long."""
+    last_line: str
+    in_step_s: float
+    """Seconds since the last step began."""
+
+
+def _run(ranks: Ranks, options: Options, heard: _Heard, limit_s: float) -> _End:
+    command = rank_command("probes.collectives", [json.dumps(asdict(options))], ranks)
+    deadline_s = time.monotonic() + limit_s
+    with tempfile.TemporaryFile() as printed, open(options.out, "rb") as out:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            start_new_session=True,
+        )
+        rest = b""
+        code: int | None = None
+        try:
+            while code is None and time.monotonic() < deadline_s:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(_POLL_S)
+                *lines, rest = (rest + out.read()).split(b"\n")
+                for line in lines:
+                    heard.hear(line)
+        finally:
+            in_step_s = time.monotonic() - heard.step_s
+            end(process)
+        printed.seek(0)
+        lines_printed = printed.read().decode(errors="replace").strip().splitlines()
+    return _End(
+        code=code,
+        last_line=lines_printed[-1].strip() if lines_printed else "",
+        in_step_s=in_step_s,
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a wrapper with its ranks, if it still runs, and reaps it.
+
+    Args:
+        process: What was started with `rank_command`, in a session of its own.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S + 3)
+
+
+def _link(
+    ranks: Ranks,
+    machine: Machine,
+    heard: _Heard,
+    end: _End,
+    num_threads: int,
+    call_limit_s: float,
+) -> Link:
+    said = heard.said
+    started = heard.started.started if heard.started is not None else None
+    order = {name: number for number, name in enumerate(COLLECTIVES)}
+    exchanges = [one.exchange for one in said if one.exchange is not None]
+    traffic = [one.traffic for one in said if one.traffic is not None]
+    device_kind = started.device_kind if started is not None else machine.device.kind
+    found_wires = wires.look() if device_kind == "cuda" else ()
+    findings = [
+        *_ended(heard, end, call_limit_s),
+        *_left_out(said),
+        *_unsteady(exchanges),
+        *_threads(ranks, machine, num_threads),
+        *_ways(traffic),
+        *(finding for one in found_wires if (finding := wires.narrow(one)) is not None),
+    ]
+    return Link(
+        backend=started.backend if started is not None else "",
+        num_ranks=ranks.num_processes,
+        num_nodes=ranks.num_nodes,
+        readings=tuple(one.reading for one in said if one.reading is not None),
+        exchanges=tuple(sorted(exchanges, key=lambda e: (order[e.collective], e.num_bytes))),
+        pairs=tuple(one.pair for one in said if one.pair is not None),
+        device_kind=device_kind,
+        threads_of_rank=num_threads,
+        interface=next((one.interface for one in traffic if one.node_rank == 0), None),
+        wires=found_wires,
+        findings=tuple(findings),
+    )
+
+
+def _ended(heard: _Heard, end: _End, call_limit_s: float) -> list[Finding]:
+    """Why the measurement is not whole."""
+    if end.code == 0:
+        return []
+    fault = next((one.fault for one in heard.said if one.fault is not None), None)
+    # A rank that was killed says nothing itself; those that lost it say only that.
+    said = end.last_line if end.code == RANK_KILLED else fault or end.last_line
+    why = (said or "nothing was printed").rstrip(".")
+    if heard.started is None:
+        return [
+            Finding(
+                cause=f"The ranks did not come together: {why}.",
+                remedy=f"Check that they reach each other, and name the interface between them in "
+                f"{interfaces.VARIABLE}.",
+            )
+        ]
+    # Some backends end the process that waited too long, and say nothing.
+    if end.code is None or end.in_step_s >= 0.9 * call_limit_s:
+        return [
+            Finding(
+                cause=f"A collective hung: {heard.step} did not end within {call_limit_s:g} s "
+                f"({why}).",
+                remedy="Check that no firewall stands between the ranks and that none of them is "
+                f"stopped, or name the interface between them in {interfaces.VARIABLE}.",
+            )
+        ]
+    return [
+        Finding(
+            cause=f"The measurement broke off at {heard.step}: {why}.",
+            remedy="What was measured before holds; probe again to try once more.",
+        )
+    ]
+
+
+def _left_out(said: Sequence[Said]) -> list[Finding]:
+    found = []
+    for one in said:
+        if one.left_out is not None:
+            collective, num_bytes = one.left_out
+            found.append(
+                Finding(
+                    cause=f"There was no time for {collective} of {size(num_bytes)}.",
+                    remedy="Times of such messages are reckoned from latency and bandwidth.",
+                    is_problem=False,
+                )
+            )
+    return found
+
+
+def _unsteady(exchanges: Sequence[Exchange]) -> list[Finding]:
+    """What is to be said where the largest all-reduces took now longer, now shorter."""
+    largest = [one for one in exchanges if one.collective == "all-reduce"][-1:]
+    return [
+        Finding(
+            cause=f"The times of all-reduce of {size(one.num_bytes)} vary by "
+            f"± {100 * one.time.half_iqr / one.time.value:.0f} %: something else uses the link or "
+            "the cores.",
+            remedy="Probe again when it is quiet.",
+            is_problem=False,
+        )
+        for one in largest
+        if one.time.half_iqr > _STEADY_RATIO * one.time.value
+    ]
+
+
+def _threads(ranks: Ranks, machine: Machine, num_threads: int) -> list[Finding]:
+    num_cores = machine.host.num_cores
+    wanted = ranks.num_local * num_threads
+    if machine.device.kind != "cpu" or wanted <= num_cores:
+        return []
+    return [
+        Finding(
+            cause=f"{ranks.num_local} ranks with {num_threads} "
+            f"thread{'s' if num_threads > 1 else ''} each share {num_cores:g} cores.",
+            remedy="They wait for each other's cores; fewer processes may be as fast.",
+            is_problem=False,
+        )
+    ]
+
+
+def _ways(traffic: Sequence[Traffic]) -> list[Finding]:
+    """What is to be said of the interfaces that carried the traffic."""
+    found = [
+        interfaces.faster_one(one.interface, one.there, host=f"node {one.node_rank} ({one.host})")
+        for one in traffic
+        if one.interface is not None
+    ]
+    return [finding for finding in found if finding is not None]

@@ -1,0 +1,52 @@
+"""Drift of ranks that step along known noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from autotune.cost.drift import describe_drift
+
+
+def test_ranks_that_walk_at_random_are_as_far_apart_as_theory_says() -> None:
+    # SGD on a constant gradient of length 1: rate 0.1, 4 ranks, 8 local steps, b rows a step.
+    rng = np.random.default_rng(0)
+    eta, num_ranks, steps, trace_per_row, rows, num_dimensions = 0.1, 4, 8, 40.0, 5, 200
+    apart, moved = [], []
+    for _ in range(300):
+        noise = rng.standard_normal((num_ranks, steps, num_dimensions))
+        gradients = noise * np.sqrt(trace_per_row / rows / num_dimensions)
+        gradients[:, :, 0] += 1.0
+        ways = -eta * gradients.sum(axis=1)
+        mean = ways.mean(axis=0)
+        apart.append(float(((ways - mean) ** 2).sum(axis=1).mean()))
+        moved.append(float((mean**2).sum()))
+    found = describe_drift(apart, moved, local_sgd_steps=steps, num_ranks=num_ranks)
+    expected = eta**2 * steps * (1 - 1 / num_ranks) * trace_per_row / rows
+    assert found.apart**2 == pytest.approx(expected, rel=0.03)
+    assert found.moved == pytest.approx(eta * steps, rel=0.03)
+    assert found.share == pytest.approx(found.apart / 0.8, rel=0.03)
+    assert found.num_averagings == 300
+
+
+def test_it_is_said_as_what_it_is() -> None:
+    found = describe_drift([0.04, 0.04], [1.04, 1.04], local_sgd_steps=16, num_ranks=2)
+    assert found.sentence == (
+        "After 16 local steps the 2 ranks were 0.2 from their mean, 20% of the 1 that their mean "
+        "went since the averaging before (2 averagings). This shows how far they drift, not what "
+        "it costs, and falls with the learning rate."
+    )
+
+
+def test_a_way_below_its_noise_is_not_told() -> None:
+    found = describe_drift([1.0], [0.9], local_sgd_steps=2, num_ranks=2)
+    assert (found.moved, found.share) == (None, None)
+    assert "not told from noise" in found.sentence
+
+
+@pytest.mark.parametrize(
+    ("apart", "moved", "num_ranks"), [([], [], 2), ([1.0], [], 2), ([1.0], [1.0], 1)]
+)
+def test_nothing_makes_no_drift(apart: list[float], moved: list[float], num_ranks: int) -> None:
+    with pytest.raises(ValueError, match="make no drift"):
+        describe_drift(apart, moved, local_sgd_steps=4, num_ranks=num_ranks)
