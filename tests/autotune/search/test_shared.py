@@ -80,7 +80,7 @@ def outcomes(view: RunView) -> dict[Configuration, object]:
 
 @pytest.mark.parametrize(
     ("sampler", "storage"),
-    [("auto", "sqlite"), ("grid", "postgresql"), ("tpe", "postgresql")],
+    [("auto", "sqlite"), ("grid", "postgresql")],
     indirect=["storage"],
 )
 def test_two_engines_try_each_candidate_once_and_know_what_both_found(
