@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
-from probes.errors import ProbeError
-from probes.launch import RANK_FAILED, RANK_KILLED
+from probes.errors import RANK_FAILED, RANK_KILLED, ProbeError
 from probes.meeting import TICK_S, Line, NodeState, Order
 
 END_LIMIT_S = 12.0

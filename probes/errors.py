@@ -1,6 +1,13 @@
-"""What a probe raises where the person who called it has to act; all else becomes a finding."""
+"""What a probe raises where the person who called it has to act, and how starting ranks ends."""
 
 from __future__ import annotations
+
+RANK_FAILED = 1
+"""Code of the launcher's wrapper where a rank failed; its last line on stderr says which, and how."""
+RANK_KILLED = 4
+"""The same where a signal ended the rank, as the kernel's does for want of memory."""
+NODES_FAILED = 3
+"""Code of the wrapper where the nodes did not come together, or one was lost."""
 
 
 class ProbeError(Exception):

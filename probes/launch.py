@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from probes.errors import ProbeError
+from probes.errors import NODES_FAILED, RANK_FAILED, RANK_KILLED, ProbeError
 from probes.lifetime import die_with_parent, leashed
 from probes.wording import first_line
 
@@ -38,12 +38,6 @@ LOST_AFTER_S = 15.0
 """Silence after which a node counts as lost."""
 GRACE_S = 5.0
 """How long a rank may take to heed SIGTERM before it is killed."""
-RANK_FAILED = 1
-"""The wrapper's code where a rank failed; its last line on stderr says which and how."""
-RANK_KILLED = 4
-"""The same where a signal ended the rank, as the kernel's does for want of memory."""
-NODES_FAILED = 3
-"""The wrapper's code where the nodes did not come together, or one was lost."""
 
 LAUNCH_VARIABLES = (
     "RANK",

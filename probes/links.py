@@ -18,15 +18,8 @@ from pathlib import Path
 
 from probes import interfaces, wires
 from probes.collectives import SAID, Options, Said, Traffic
-from probes.errors import ProbeError
-from probes.launch import (
-    GRACE_S,
-    NODES_FAILED,
-    RANK_KILLED,
-    Ranks,
-    rank_command,
-    threads_of_rank,
-)
+from probes.errors import NODES_FAILED, RANK_KILLED, ProbeError
+from probes.launch import GRACE_S, Ranks, rank_command, threads_of_rank
 from probes.link import COLLECTIVES, Exchange, Link
 from probes.machine import Machine
 from probes.reading import Finding

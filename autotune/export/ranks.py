@@ -16,7 +16,8 @@ from pathlib import Path
 from autotune.export.bundle import Bundle
 from autotune.export.document import read
 from autotune.export.seen import Seen, from_json
-from probes.launch import RANK_KILLED, Ranks, rank_command
+from probes.errors import RANK_KILLED
+from probes.launch import Ranks, rank_command
 
 REQUEST = "request.json"
 _RANK = "autotune.export.rank"

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from probes.agents import host_meeting, serve
-from probes.errors import ProbeError
-from probes.launch import NODES_FAILED, RANK_KILLED, Ranks
+from probes.errors import NODES_FAILED, RANK_KILLED, ProbeError
+from probes.launch import Ranks
 from probes.nodes import Node, node_of_this_process
 from tests.testing import groups, links
 

@@ -14,15 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from probes.launch import (
-    GRACE_S,
-    RANK_FAILED,
-    RANK_KILLED,
-    Ranks,
-    rank_command,
-    threads_of_rank,
-    without_launch,
-)
+from probes.errors import RANK_FAILED, RANK_KILLED
+from probes.launch import GRACE_S, Ranks, rank_command, threads_of_rank, without_launch
 from tests.testing import groups, links
 
 linux_only = pytest.mark.skipif(

@@ -21,7 +21,8 @@ from autotune.trial.client import POLL_S, Worker, WorkerDiedError
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
-from probes.launch import RANK_KILLED, Ranks, rank_command
+from probes.errors import RANK_KILLED
+from probes.launch import Ranks, rank_command
 
 
 class RanksMissingError(WorkerDiedError):

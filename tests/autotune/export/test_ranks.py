@@ -25,7 +25,7 @@ from autotune.export.ranks import Caches, RankedResult, RankedRun
 from autotune.export.script_check import accelerator_flags, trainer_flags
 from autotune.workload.loaded import Batch
 from autotune.workload.spec import Lora, WorkloadSpec
-from probes.launch import RANK_KILLED
+from probes.errors import RANK_KILLED
 from tests.autotune.export import jobs
 from tests.autotune.export.bundles import bundle_of
 from tests.autotune.export.test_child import is_gone
