@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 RANK_FAILED = 1
-"""Code of the launcher's wrapper where a rank failed; its last line on stderr says which, and how."""
+"""Code of the launcher's wrapper where a rank failed; its last line on stderr says which."""
 RANK_KILLED = 4
 """The same where a signal ended the rank, as the kernel's does for want of memory."""
 NODES_FAILED = 3
