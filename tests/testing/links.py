@@ -24,8 +24,10 @@ from tests.testing.relay import DEVICE
 
 ROOT = Path(__file__).parents[2]
 _ADDRESSES = ("10.88.0.1", "10.88.0.2")
-_BURST_S = 0.004
-"""What the bucket holds, in seconds of the rate: so much is sent at once after a pause."""
+_BURST_BYTES = 64 * 1024
+_BURST_S = 0.0025
+"""What the bucket holds at least, in bytes and in seconds of the rate: so much is sent at once
+after a pause, and makes up for as long a pause of whoever sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +213,11 @@ def _namespaces() -> Iterator[TwoNodes]:
 
 
 def _shape(nodes: TwoNodes, node: int, verb: str, rate_mbit: float) -> None:
+    burst_bytes = max(_BURST_BYTES, round(rate_mbit * 1e6 / 8 * _BURST_S))
     _call(
         *nodes.command(node, ["tc", "qdisc", verb, "dev", nodes.interfaces[node]]),
         *("root", "tbf", "rate", f"{rate_mbit:g}mbit"),
-        *("burst", str(round(rate_mbit * 1e6 / 8 * _BURST_S)), "latency", "50ms"),
+        *("burst", str(burst_bytes), "latency", "50ms"),
     )
 
 
