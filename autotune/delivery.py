@@ -127,7 +127,18 @@ def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
         device_type=view.workload.device,
         num_nodes=request.num_nodes if has_nodes else 1,
         address=split(request.meeting)[0] if has_nodes and request.meeting else None,
+        interfaces=_interfaces(view, request) if has_nodes else (),
     )
+
+
+def _interfaces(view: RunView, request: requests.Request) -> tuple[str, ...]:
+    """The network interface of each node, where the trials were told to use one."""
+    num_ranks = request.processes
+    for trial in view.trials:
+        exchange = trial.measured.exchange if trial.measured is not None else None
+        if exchange is not None and len(exchange.interfaces) == num_ranks:
+            return exchange.interfaces[:: num_ranks // request.num_nodes]
+    return ()
 
 
 def _chosen(document: Document, alternative: str | None) -> Configuration:

@@ -90,6 +90,8 @@ class Exchange:
     """Collectives that an optimizer step makes besides the exchange of gradients."""
     collectives: tuple[str, ...] = ()
     """Names of these hidden collectives, with what calls them where that is known."""
+    interfaces: tuple[str, ...] = ()
+    """Network interface that each rank was told to use; empty where none was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

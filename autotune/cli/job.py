@@ -153,19 +153,6 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
     )
 
 
-def one_process(reader: Reader, processes: int) -> None:
-    """Checks the number of ranks.
-
-    Raises:
-        UsageError: It is not one.
-    """
-    if processes != 1:
-        raise UsageError(
-            f"{reader.flag('processes')} {processes}: autotune measures one training process.",
-            "Leave --processes out, or set it to 1.",
-        )
-
-
 def _changed(
     stored: Request, reader: Reader, context: typer.Context, chosen: options.Plan
 ) -> Request:

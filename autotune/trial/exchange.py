@@ -6,6 +6,7 @@ different lengths do not pass for communication.
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections import Counter
@@ -137,6 +138,7 @@ def measure_exchange(
         averaging_bytes=average.num_bytes,
         num_collectives_per_step=float(sum(calls.values())),
         collectives=tuple(sorted(calls)),
+        interfaces=tuple(filter(None, [os.environ.get("GLOO_SOCKET_IFNAME")])),
     )
     return exchange, time.perf_counter() - start_s
 

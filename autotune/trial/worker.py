@@ -19,8 +19,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -52,7 +51,7 @@ from autotune.trial.protocol import (
     SpeedMeasured,
     TryCheckpointing,
 )
-from autotune.trial.ranks.place import ALONE, Company, Place, Ranks
+from autotune.trial.ranks.place import ALONE, Company, Place, joined
 from probes.lifetime import die_with_parent
 
 _ANSWERED = 86
@@ -220,23 +219,18 @@ class Worker:
             limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
             return outcome_of(error, limit_bytes=limit)
 
-    @contextmanager
-    def _company(self, envelope: Envelope) -> Iterator[Company]:
-        """Joins the other ranks, where there are any, for one command or for an open session."""
+    def _company(self, envelope: Envelope) -> AbstractContextManager[Company]:
+        """The other ranks, where there are any, for one command or for an open session."""
         if self._place is None or self._session is not None:
-            yield ALONE
-            return
-        from accelerate.state import AcceleratorState, GradientState
-
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
+            return nullcontext(ALONE)
         assert envelope.meeting is not None, "the ranks of a command have a place to meet"
-        ranks = Ranks(self._place, envelope.meeting, envelope.time_limit_s or COLLECTIVE_LIMIT_S)
-        yield ranks
-        ranks.part()
-        # The end of a fork takes the group with it.
-        if self.options.isolation == "inline" and self._session is None:
-            ranks.leave()
+        return joined(
+            self._place,
+            envelope.meeting,
+            envelope.time_limit_s or COLLECTIVE_LIMIT_S,
+            # The end of a fork takes the group with it, and an open session needs it.
+            stays=lambda: self.options.isolation == "fork" or self._session is not None,
+        )
 
     def _answer(self, command: Command, company: Company) -> Reply:
         from autotune.trial.checks import check_parity, try_checkpointing

@@ -126,6 +126,7 @@ def _exchange(exchanges: Sequence[Exchange]) -> Exchange:
         ddp_step_s=ddp_step_s,
         exposed_s=max(0.0, ddp_step_s - compute_s),
         averaging_s=max(e.averaging_s for e in exchanges),
+        interfaces=tuple(name for e in exchanges for name in e.interfaces),
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -174,3 +175,26 @@ class Ranks:
         deadline_s = time.monotonic() + limit_s
         while not self._store.check([name]) and time.monotonic() < deadline_s:
             time.sleep(0.01)
+
+
+@contextmanager
+def joined(
+    place: Place, meeting: str, timeout_s: float, *, stays: Callable[[], bool]
+) -> Iterator[Company]:
+    """Joins the other ranks, and parts with them where all went well.
+
+    Args:
+        place: This rank's.
+        meeting: A name that no other command has.
+        timeout_s: After this a collective, or a wait for an agreement, fails.
+        stays: Whether the process group is left as it is at the end.
+    """
+    from accelerate.state import AcceleratorState, GradientState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    ranks = Ranks(place, meeting, timeout_s)
+    yield ranks
+    ranks.part()
+    if not stays():
+        ranks.leave()
