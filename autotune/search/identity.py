@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -58,9 +59,22 @@ def identity_of(request: Request, history: History, *, digest: str, machine: str
             "machine": machine,
             "memory limit": _memory_limit(request, history),
             "training loop": request.driver,
+            "set of ranks": _ranks(request),
             "set of libraries": ", ".join(f"{n} {v}" for n, v in library_versions().items()),
         },
     )
+
+
+def _ranks(request: Request) -> str:
+    """How many ranks there may be, and where.
+
+    What joins several nodes is part of what is measured, and nothing tells whether two networks are
+    alike: such trials are shared only by runs from the same first node.
+    """
+    ranks = f"{request.processes}, one stands for all" if request.alone else f"{request.processes}"
+    if request.num_nodes > 1:
+        ranks += f" on {request.num_nodes} nodes, the first of them {socket.gethostname()}"
+    return ranks
 
 
 def _memory_limit(request: Request, history: History) -> str:

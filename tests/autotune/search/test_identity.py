@@ -48,9 +48,15 @@ def test_machine_workload_space_loop_and_limit_each_make_a_study_of_their_own(
         name(digest="other data"),
         name(history=replace(HISTORY, space=make_space(48))),
         name(replace(REQUEST, driver="accelerate")),
+        name(replace(REQUEST, processes=2)),
+        name(replace(REQUEST, processes=2, alone=True)),
+        name(replace(REQUEST, processes=2, num_nodes=2)),
         name(limited),
         name(limited, replace(HISTORY, usable_bytes=1900)),
     ]
+    monkeypatch.setattr("autotune.search.identity.socket.gethostname", lambda: "elsewhere")
+    assert name() == names[0], "alone, a machine's name is nothing to go by"
+    names.append(name(replace(REQUEST, processes=2, num_nodes=2)))
     monkeypatch.setattr(identities, "library_versions", lambda: {"torch": "0.1"})
     names.append(name())
     assert len(set(names)) == len(names)
