@@ -23,7 +23,7 @@ from probes.known import known_machine
 
 SCHEMA = 1
 Verdict: TypeAlias = Literal["passed", "failed", "unsettled"]
-Unit: TypeAlias = Literal["s", "×", "%", "bytes", "samples/s", "trials", "rounds", "rows"]
+Unit: TypeAlias = Literal["s", "×", "%", "bytes", "samples/s", "trials", "rounds", "rows", "starts"]
 BUSY_LOAD = 0.5
 """Processes per core that waited or ran before a benchmark began, above which it says so."""
 
