@@ -55,12 +55,18 @@ def find_ddp(model: Module) -> DistributedDataParallel:
     """The data parallel wrapper of a prepared model, through `torch.compile`.
 
     Raises:
-        UsageError: There is none, or the model is sharded over the ranks.
+        UsageError: There is none, it cannot keep gradients on their rank, or the model is sharded.
     """
     inner = model
     while (compiled := getattr(inner, "_orig_mod", None)) is not None:
         inner = compiled
     if isinstance(inner, DistributedDataParallel):
+        if inner.static_graph:
+            raise UsageError(
+                "This model is wrapped with static_graph=True, which has it exchange gradients "
+                "whatever it is told.",
+                "Leave static_graph out; local SGD does not need it.",
+            )
         return inner
     if isinstance(inner, Module) and _is_sharded(inner):
         raise _not_plain("tensor parallel")

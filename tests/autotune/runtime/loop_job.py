@@ -403,6 +403,8 @@ def refusals(accelerator: Accelerator) -> Facts:
     mesh = init_device_mesh("cpu", (2,))
     sharded.weight = nn.Parameter(distribute_tensor(sharded.weight.detach(), mesh, [Shard(0)]))
     found["sharded"] = refused(lambda: FusedLocalSGD(accelerator, sharded, 4))
+    fixed = DistributedDataParallel(layers(), static_graph=True)
+    found["static"] = refused(lambda: FusedLocalSGD(accelerator, fixed, 4))
     found["none"] = refused(lambda: FusedLocalSGD(accelerator, net, 0))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

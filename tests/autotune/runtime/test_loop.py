@@ -168,6 +168,7 @@ def test_a_compiled_model_is_looked_through(first: Facts) -> None:
         ("XLA", "this job runs under XLA"),
         ("fp16", "does not work with fp16.* Use bf16"),
         ("sharded", "this job runs under tensor parallel"),
+        ("static", "static_graph=True.* Leave static_graph out"),
         ("none", "cannot average every 0 steps.* 2 or more"),
     ],
 )
