@@ -90,7 +90,8 @@ class LocalRounds:
 
     def _averaging_s(self) -> float:
         start_s = time.perf_counter()
-        self._average.average()
+        # As local SGD does, the ranks compare their counts first.
+        self._average.average(num_steps=self._done)
         synchronize(self._stepper.device)
         return time.perf_counter() - start_s
 
@@ -125,7 +126,7 @@ def measure_exchange(
         company.agree(0)
         synchronize(stepper.device)
         begin_s = time.perf_counter()
-        average.average()
+        average.average(num_steps=0)
         synchronize(stepper.device)
         averaging_s.append(time.perf_counter() - begin_s)
     ddp_step_s, compute_s = statistics.median(ddp_s), statistics.median(alone_s)
