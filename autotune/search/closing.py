@@ -32,8 +32,9 @@ def with_trial(history: History, trial: FinishedTrial) -> History:
     longer = replace(history, trials=(*history.trials, trial))
     regions = list(history.regions)
     configuration = trial.configuration
-    if configuration not in history.space.candidates:
-        # Local SGD and other global batch sizes are no part of the search for a micro-batch.
+    if configuration.local_sgd_steps > 1 or (
+        configuration.world_size not in history.space.world_sizes
+    ):
         return longer
     for region in close(longer.arm(configuration.world_size), trial):
         closed = {c for r in regions for c in r.configurations}

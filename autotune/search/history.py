@@ -74,20 +74,14 @@ class History:
 
         Memory and speed over the micro-batch size are alike within it alone.
         """
-        size = self.space.global_batch_size
-        trials = tuple(t for t in self.trials if _is_of(t.configuration, world_size, size))
+        trials = tuple(t for t in self.trials if _is_of(t.configuration, world_size))
         if len(trials) == len(self.trials) and self.space.world_sizes == (world_size,):
             return self
         leader = self.standing.best()
         like = leader.configuration if leader is not None else self.space.baseline
         kept = (
-            replace(
-                region,
-                configurations=tuple(
-                    c for c in region.configurations if _is_of(c, world_size, size)
-                ),
-            )
-            for region in self.regions
+            replace(r, configurations=tuple(c for c in r.configurations if _is_of(c, world_size)))
+            for r in self.regions
         )
         return replace(
             self,
@@ -191,12 +185,8 @@ class History:
         return self.space.forms.index(configuration.checkpointing)
 
 
-def _is_of(configuration: Configuration, world_size: int, global_batch_size: int) -> bool:
-    return (
-        configuration.world_size == world_size
-        and configuration.local_sgd_steps == 1
-        and configuration.global_batch_size == global_batch_size
-    )
+def _is_of(configuration: Configuration, world_size: int) -> bool:
+    return configuration.world_size == world_size and configuration.local_sgd_steps == 1
 
 
 def finished_trials(view: RunView, *, forget_stopped: bool = False) -> tuple[FinishedTrial, ...]:
