@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from autotune import control
 from autotune import request as requests
 from autotune.delivery import check_out
-from autotune.display import DISPLAYS, DisplayName, watch
+from autotune.display import DisplayName, watch
 from autotune.display.base import Display
 from autotune.errors import (
     AutotuneError,
@@ -29,10 +29,11 @@ from autotune.errors import (
 from autotune.goal import Budget, Goal
 from autotune.journal import read
 from autotune.library import notebook, ranks, stored
+from autotune.library.checks import check
 from autotune.library.parking import parked
 from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
-from autotune.request import SAMPLERS, Request, SamplerName
+from autotune.request import Request, SamplerName
 from autotune.run_directory import RunDirectory
 from autotune.starting import engine_environment, prepare, start_engine
 from autotune.view import RunView, fold
@@ -69,6 +70,7 @@ def tune(
     goal: Goal | None = None,
     budget: Budget | None = None,
     sampler: SamplerName = "auto",
+    local_sgd: str | int = "auto",
     seed: int = 0,
     storage: str | None = None,
     run_dir: str | PathLike[str] = "autotune-runs",
@@ -99,6 +101,9 @@ def tune(
             takes what is free.
         budget: Trials and seconds.
         sampler: `auto`, or one of Optuna's: `tpe`, `gp`, `random`, `grid`.
+        local_sgd: On several ranks: `auto` averages parameters now and then where that learns more
+            per second than exchanging gradients in every step, by an assumed sample efficiency;
+            `off` keeps the exchange; a number of optimizer steps is what is recommended.
         seed: Of the sampler.
         storage: An Optuna storage URL, which engines on like machines may share; None keeps the
             study in the run's directory.
@@ -128,7 +133,14 @@ def tune(
         >>> recommendation.configuration.global_batch_size
         4
     """
-    _check(display=display, goal=goal, budget=budget, sampler=sampler, seed=seed)
+    check(
+        display=display,
+        goal=goal,
+        budget=budget,
+        sampler=sampler,
+        local_sgd=local_sgd,
+        seed=seed,
+    )
     parts = {
         "model": model,
         "train_dataset": train_dataset,
@@ -170,6 +182,7 @@ def tune(
             goal=goal or Goal(),
             budget=budget,
             sampler=sampler,
+            local_sgd=str(local_sgd),
             processes=num_ranks,
             # A job that runs already has the ranks that it was started with.
             with_one_process=False,
@@ -191,29 +204,6 @@ def tune(
             # Only the rank that asked has the run at hand.
             found = Recommendation.of(document, run=call.run)
         return replace(found, _arguments=args)
-
-
-def _check(*, display: object, goal: object, budget: object, sampler: object, seed: object) -> None:
-    """Says what is of the wrong kind before anything starts.
-
-    Raises:
-        UsageError: One of them is.
-    """
-    for name, value, known in (("display", display, DISPLAYS), ("sampler", sampler, SAMPLERS)):
-        if value not in known:
-            raise UsageError(f"There is no {name} {value!r}.", f"Choose one of {', '.join(known)}.")
-    if goal is not None and not isinstance(goal, Goal):
-        raise UsageError(
-            f"The goal is a {type(goal).__name__}.",
-            "Give an autotune.Goal, such as Goal(global_batch_size=64).",
-        )
-    if budget is not None and not isinstance(budget, Budget):
-        raise UsageError(
-            f"The budget is a {type(budget).__name__}.",
-            "Give an autotune.Budget, such as Budget(seconds=300.0).",
-        )
-    if not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise UsageError(f"The seed {seed!r} is none.", "Give a whole number from 0 to 2**32 - 1.")
 
 
 def _maker(given: object) -> Callable[[], Trainer]:

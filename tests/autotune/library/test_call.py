@@ -340,6 +340,8 @@ def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
         ({"trainer": make_trainer, "budget": 64}, "The budget is a int"),
         ({"trainer": make_trainer, "sampler": "foo"}, "no sampler 'foo'"),
         ({"trainer": make_trainer, "seed": "a"}, "The seed 'a' is none"),
+        ({"trainer": make_trainer, "local_sgd": "often"}, "local_sgd cannot be 'often'"),
+        ({"trainer": make_trainer, "local_sgd": 0}, "local_sgd cannot be 0"),
         ({"trainer": make_trainer, "name": "../x"}, r"cannot be called '\.\./x'"),
     ],
 )

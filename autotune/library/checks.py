@@ -1,0 +1,45 @@
+"""What is of the wrong kind in a library call, before anything starts."""
+
+from __future__ import annotations
+
+from autotune.display import DISPLAYS
+from autotune.errors import UsageError
+from autotune.goal import Budget, Goal
+from autotune.request import SAMPLERS
+
+
+def check(
+    *,
+    display: object,
+    goal: object,
+    budget: object,
+    sampler: object,
+    local_sgd: object,
+    seed: object,
+) -> None:
+    """Says what is of the wrong kind before anything starts.
+
+    Raises:
+        UsageError: One of them is.
+    """
+    for name, value, known in (("display", display, DISPLAYS), ("sampler", sampler, SAMPLERS)):
+        if value not in known:
+            raise UsageError(f"There is no {name} {value!r}.", f"Choose one of {', '.join(known)}.")
+    if goal is not None and not isinstance(goal, Goal):
+        raise UsageError(
+            f"The goal is a {type(goal).__name__}.",
+            "Give an autotune.Goal, such as Goal(global_batch_size=64).",
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise UsageError(
+            f"The budget is a {type(budget).__name__}.",
+            "Give an autotune.Budget, such as Budget(seconds=300.0).",
+        )
+    is_number = isinstance(local_sgd, int) and not isinstance(local_sgd, bool) and local_sgd > 0
+    if local_sgd not in ("auto", "off") and not is_number:
+        raise UsageError(
+            f"local_sgd cannot be {local_sgd!r}.",
+            "Give auto, off or a number of optimizer steps.",
+        )
+    if not isinstance(seed, int) or not 0 <= seed < 2**32:
+        raise UsageError(f"The seed {seed!r} is none.", "Give a whole number from 0 to 2**32 - 1.")
