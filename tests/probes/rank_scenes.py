@@ -32,6 +32,9 @@ def main() -> int:
             time.sleep(ENDLESS_S)
         case "fail":
             if rank == int(os.environ["WORLD_SIZE"]) - 1:
+                # The others have begun, and said so, before they are ended with this one.
+                while not all((directory / f"rank{n}.json").exists() for n in range(rank)):
+                    time.sleep(0.02)
                 return 3
             time.sleep(ENDLESS_S)
         case "together":
