@@ -161,11 +161,16 @@ def rank_store(prefix: str, timeout_s: float) -> Store:
     Raises:
         torch.distributed.DistError: The launcher is gone.
     """
+    return store_at(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), prefix, timeout_s)
+
+
+def store_at(address: str, port: int, prefix: str, timeout_s: float) -> Store:
+    """The same for a process that knows where the store is, without the variables of a rank."""
     from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
     store = TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
+        address,
+        port,
         is_master=False,
         timeout=timedelta(seconds=timeout_s),
         wait_for_workers=False,

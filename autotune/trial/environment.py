@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from probes.launch import threads_of_rank
+
 THREADS = "OMP_NUM_THREADS"
 RECORDED_VARIABLES = (
     THREADS,
@@ -54,4 +56,4 @@ def shared(environment: Mapping[str, str], num_local_ranks: int) -> dict[str, st
     threads = environment.get(THREADS, "")
     if num_local_ranks == 1 or not threads.isdigit():
         return dict(environment)
-    return {**environment, THREADS: str(max(1, int(threads) // num_local_ranks))}
+    return {**environment, THREADS: str(threads_of_rank(int(threads), num_local_ranks))}

@@ -57,33 +57,6 @@ dist.barrier()
 dist.destroy_process_group()
 """
 
-PING_PONG = """
-import json, socket, sys, time
-is_server, address = sys.argv[1] == "0", sys.argv[2]
-if is_server:
-    with socket.create_server((address, 29999)) as server:
-        peer, _ = server.accept()
-else:
-    for _ in range(200):
-        try:
-            peer = socket.create_connection((address, 29999))
-            break
-        except OSError:
-            time.sleep(0.05)
-peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-times_s = []
-for _ in range(50):
-    if is_server:
-        peer.sendall(peer.recv(1))
-    else:
-        start_s = time.perf_counter()
-        peer.sendall(b"x")
-        peer.recv(1)
-        times_s.append(time.perf_counter() - start_s)
-if not is_server:
-    print(json.dumps(times_s))
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -208,7 +181,7 @@ def _row(what: str, ratio: Ratio) -> Row:
 
 
 def _round_trips(place: Place, latencies_s: Sequence[float]) -> Row:
-    script = [sys.executable, "-c", PING_PONG]
+    script = [sys.executable, "-c", links.PING_PONG]
     commands = [[*script, str(node), place.addresses[0]] for node in (0, 1)]
     times_s: list[float] = json.loads(place.run(commands, [{}, {}]))
     round_trip_s = sorted(times_s)[len(times_s) // 2]

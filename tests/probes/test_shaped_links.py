@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -22,33 +23,6 @@ LIMIT_S = 250.0
 PAYLOAD_PART = 1448 / 1514
 """The bucket counts whole frames, of which so much is payload."""
 PROBE = ["-m", "autotune", "probe", "--processes", "2", "--json"]
-
-PING_PONG = """
-import socket, statistics, sys, time
-is_server, address = sys.argv[1] == "0", sys.argv[2]
-if is_server:
-    with socket.create_server((address, 29999)) as server:
-        peer, _ = server.accept()
-else:
-    for _ in range(200):
-        try:
-            peer = socket.create_connection((address, 29999))
-            break
-        except OSError:
-            time.sleep(0.05)
-peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-times_s = []
-for _ in range(30):
-    if is_server:
-        peer.sendall(peer.recv(1))
-    else:
-        start_s = time.perf_counter()
-        peer.sendall(b"x")
-        peer.recv(1)
-        times_s.append(time.perf_counter() - start_s)
-if not is_server:
-    print(statistics.median(times_s))
-"""
 
 
 def found_by_command(first: links.Ended, second: links.Ended) -> Link:
@@ -135,9 +109,9 @@ def test_the_rate_of_a_link_is_found_within_a_tenth(tmp_path: Path) -> None:
 )
 def test_latency_is_a_matter_of_round_trips(tmp_path: Path) -> None:
     with links.delayed(100, 0.02) as nodes:
-        script = [sys.executable, "-c", PING_PONG]
+        script = [sys.executable, "-c", links.PING_PONG]
         _, client = nodes.run([[*script, str(n), nodes.addresses[0]] for n in (0, 1)])
-        round_trip_s = float(client.stdout)
+        round_trip_s = statistics.median(json.loads(client.stdout))
         assert round_trip_s == pytest.approx(0.02, rel=0.2)
         link = found_by_ranks(nodes, tmp_path)
     # Two phases, in each of which either rank says that it is ready before the other one sends.

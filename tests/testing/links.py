@@ -30,6 +30,35 @@ _BURST_S = 0.0025
 after a pause, and makes up for as long a pause of whoever sends."""
 
 
+PING_PONG = """
+import json, socket, sys, time
+is_server, address = sys.argv[1] == "0", sys.argv[2]
+if is_server:
+    with socket.create_server((address, 29999)) as server:
+        peer, _ = server.accept()
+else:
+    for _ in range(200):
+        try:
+            peer = socket.create_connection((address, 29999))
+            break
+        except OSError:
+            time.sleep(0.05)
+peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+times_s = []
+for _ in range(50):
+    if is_server:
+        peer.sendall(peer.recv(1))
+    else:
+        start_s = time.perf_counter()
+        peer.sendall(b"x")
+        peer.recv(1)
+        times_s.append(time.perf_counter() - start_s)
+if not is_server:
+    print(json.dumps(times_s))
+"""
+"""Program of a node: `NUMBER ADDRESS`. The second prints the seconds of 50 round trips."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """What became of a command on a node."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 
 import typer
 
 from autotune.cli import documents, links, options, summary
 from autotune.cli.job import Reader
+from autotune.cli.nodes import in_our_words
 from autotune.display import output
-from autotune.errors import AutotuneError, DeviceError, ExitCode, UsageError
+from autotune.errors import DeviceError, ExitCode, UsageError
 from autotune.units import format_bytes, format_quantity, format_seconds
 from probes import agents
-from probes.errors import ProbeError
 from probes.known import known_machine
 from probes.launch import Ranks
 from probes.links import measure
@@ -27,13 +25,13 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
     """Runs the command."""
     reader = Reader(context)
     processes = reader.at_least("processes", chosen.processes, 1) or 1
-    with _in_our_words():
+    with in_our_words():
         node = node_of_this_process()
         if node is not None and node.rank > 0:
             return agents.serve(node, on_word=output.talk)
         if node is None:
             return _show(_probed(chosen, Ranks(num_processes=processes)), as_json=chosen.json)
-        with agents.host_meeting(node) as meeting, _in_our_words():
+        with agents.host_meeting(node) as meeting, in_our_words():
             if processes > 1 and processes % node.num_nodes:
                 raise UsageError(
                     f"{reader.flag('processes')} {processes} do not spread evenly over "
@@ -59,20 +57,6 @@ def _probed(chosen: options.Probe, ranks: Ranks) -> Machine:
     if ranks.num_processes == 1:
         return machine
     return replace(machine, links=(measure(ranks, machine, on_step=_Teller()),))
-
-
-@contextmanager
-def _in_our_words() -> Iterator[None]:
-    try:
-        yield
-    except ProbeError as error:
-        raise in_our_words(error) from error
-
-
-def in_our_words(error: ProbeError) -> AutotuneError:
-    """What a probe says has to be changed, as an error of a command."""
-    kind = UsageError if error.is_usage else DeviceError
-    return kind(error.cause, error.remedy)
 
 
 def _show(machine: Machine, *, as_json: bool) -> int:

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
+from probes.launch import store_at
+
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
@@ -65,13 +67,7 @@ class Place:
 
     def store(self, prefix: str, timeout_s: float) -> Store:
         """A client of the launcher's store that sees the keys of `prefix` alone."""
-        from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
-
-        timeout = timedelta(seconds=timeout_s)
-        store = TCPStore(
-            self.address, self.port, is_master=False, timeout=timeout, wait_for_workers=False
-        )
-        return PrefixStore(f"autotune/{prefix}", store)
+        return store_at(self.address, self.port, prefix, timeout_s)
 
 
 class Company(Protocol):
