@@ -20,6 +20,8 @@ from probes.launch import Ranks
 from probes.nodes import Node, node_of_this_process
 from tests.testing import groups, links
 
+pytestmark = pytest.mark.long
+
 LOST_AFTER_S = 3.0
 PLAY = [sys.executable, "-m", "tests.probes.node_scenes"]
 

@@ -18,7 +18,10 @@ from probes.machine import machine_adapter
 from tests.testing import links
 from tests.testing.links import TwoNodes
 
-pytestmark = pytest.mark.skipif(links.why_not() is not None, reason=links.why_not() or "")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(links.why_not() is not None, reason=links.why_not() or ""),
+]
 LIMIT_S = 250.0
 PAYLOAD_PART = 1448 / 1514
 """The bucket counts whole frames, of which so much is payload."""

@@ -31,7 +31,7 @@ from tests.autotune.export.bundles import bundle_of
 from tests.autotune.export.test_child import is_gone
 from tests.testing import tiny_models
 
-pytestmark = pytest.mark.usefixtures("_light")
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("_light")]
 
 ROOT = Path(__file__).parents[3]
 NUM_RANKS = 2

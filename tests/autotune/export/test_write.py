@@ -31,6 +31,8 @@ from tests.autotune.export import jobs
 from tests.autotune.export.bundles import bundle, bundle_of, small_csv
 from tests.autotune.export.fakes import NEW
 
+pytestmark = pytest.mark.long
+
 NAMES = {
     "accelerate.yaml",
     "accelerator.py",

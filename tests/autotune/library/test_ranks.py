@@ -14,6 +14,8 @@ import pytest
 from autotune.errors import UsageError
 from autotune.library import ranks
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -121,6 +123,7 @@ for ask, time_limit_s in ((lambda: time.sleep(6) or {}, 2), (die, 200)):
     assert time.monotonic() - start_s < 120
 
 
+@pytest.mark.slow
 def test_a_job_of_two_ranks_is_tuned_once_for_both(tmp_path: Path) -> None:
     ended = torchrun(
         _SAY
@@ -129,7 +132,9 @@ from pathlib import Path
 import autotune
 from tests.testing import live
 trainer = live.trainer(Path.cwd(), ddp_backend="gloo")
-found = autotune.tune(trainer, budget=autotune.Budget(trials=1, seconds=240), display="none")
+found = autotune.tune(
+    trainer, budget=autotune.Budget(trials=1, seconds=240), local_sgd="off", display="none"
+)
 found.apply(trainer)
 counter = live.BatchCounter(trainer.model)
 trainer.args.max_steps = 2
