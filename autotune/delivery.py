@@ -27,7 +27,7 @@ from autotune.search.session import Session
 from autotune.view import RunView, fold
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.spec import WorkloadSpec
-from probes.meeting import split
+from probes.ranks.meeting import split
 
 
 def check_out(out: Path, *, run: str | None, force: bool) -> None:

@@ -17,7 +17,7 @@ from autotune.export.bundle import Bundle
 from autotune.export.document import read
 from autotune.export.seen import Seen, from_json
 from probes.errors import RANK_KILLED
-from probes.launch import Ranks, rank_command
+from probes.ranks.launch import Ranks, rank_command
 
 REQUEST = "request.json"
 _RANK = "autotune.export.rank"

@@ -23,7 +23,7 @@ from autotune.trial.protocol import (
 )
 from autotune.trial.ranks.group import RankGroup
 from autotune.trial.worker import WorkerOptions
-from probes.launch import Ranks
+from probes.ranks.launch import Ranks
 
 LOAD_LIMIT_S = 600.0
 """Time limit for loading a workload; hubs and large models take minutes."""

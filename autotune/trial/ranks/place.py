@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from probes.launch import store_at
+from probes.ranks.launch import store_at
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]

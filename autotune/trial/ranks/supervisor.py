@@ -39,8 +39,8 @@ from autotune.trial.protocol import (
 from autotune.trial.ranks.agreement import RankReply, agreed
 from autotune.trial.ranks.place import Place
 from autotune.trial.worker import WorkerOptions
-from probes.launch import without_launch
 from probes.lifetime import die_with_parent
+from probes.ranks.launch import without_launch
 
 LOOK_INTERVAL_S = 0.5
 """Time between two looks whether another rank has called the command off."""

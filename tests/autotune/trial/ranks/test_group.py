@@ -25,7 +25,7 @@ from autotune.trial.protocol import (
 from autotune.trial.ranks.group import RankGroup
 from autotune.trial.stepper import make_stepper, train_window
 from autotune.workload.spec import WorkloadSpec
-from probes.launch import Ranks
+from probes.ranks.launch import Ranks
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import processes, workloads
 

@@ -17,14 +17,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from probes.errors import ProbeError
-from probes.launch import (
+from probes.ranks.launch import (
     GRACE_S,
     JOIN_LIMIT_S,
     LOST_AFTER_S,
     share_command,
     without_launch,
 )
-from probes.meeting import (
+from probes.ranks.meeting import (
     TICK_S,
     Lead,
     Line,
@@ -33,7 +33,7 @@ from probes.meeting import (
     host_line,
     join_line,
 )
-from probes.nodes import FACTS, Node, NodeFacts, facts_of_here
+from probes.ranks.nodes import FACTS, Node, NodeFacts, facts_of_here
 
 _FAREWELL_S = 5.0
 """How long node 0 waits for the others to read what it says at the end."""

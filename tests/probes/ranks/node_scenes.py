@@ -1,4 +1,4 @@
-"""What nodes do in tests: `python -m tests.probes.node_scenes lead|serve …`, as agents.
+"""What nodes do in tests: `python -m tests.probes.ranks.node_scenes lead|serve …`, as agents.
 
 `lead DIRECTORY CODE LOST_AFTER_S SCENE …` runs a group of two ranks for each scene, in a directory
 of its own, prints how each ended, and sends the other node home with the code.
@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from probes.agents import host_meeting, serve
 from probes.errors import ProbeError
-from probes.launch import Ranks, rank_command
-from probes.nodes import compare, node_of_this_process
+from probes.ranks.agents import host_meeting, serve
+from probes.ranks.launch import Ranks, rank_command
+from probes.ranks.nodes import compare, node_of_this_process
 
 
 def lead(directory: Path, code: int, lost_after_s: float, scenes: list[str]) -> int:
@@ -34,7 +34,7 @@ def lead(directory: Path, code: int, lost_after_s: float, scenes: list[str]) -> 
             place = directory / str(number)
             place.mkdir(exist_ok=True)
             ended = subprocess.run(
-                rank_command("tests.probes.rank_scenes", [str(place), scene], ranks),
+                rank_command("tests.probes.ranks.rank_scenes", [str(place), scene], ranks),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from probes.nvml import FAULTS, look
+from probes.devices.nvml import FAULTS, look
 from tests.testing.nvml_binding import CODES, MIB, scene_binding
 
 CARD: dict[str, Any] = {

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from probes.nvml import NvmlDevice, NvmlView
-from probes.visible import select
+from probes.devices.nvml import NvmlDevice, NvmlView
+from probes.devices.visible import select
 
 CARDS = tuple(NvmlDevice(index=i, uuid=f"GPU-{c * 4}", name="A") for i, c in enumerate("abc"))
 VIEW = NvmlView(devices=CARDS)

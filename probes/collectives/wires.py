@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import ModuleType
 from typing import Final
 
+from probes.devices.nvml import Fault, ask, known
 from probes.link import Wires
-from probes.nvml import Fault, ask, known
 from probes.reading import Finding
 
 _MAX_NVLINKS = 32

@@ -1,4 +1,4 @@
-"""What ranks do in tests: `python -m tests.probes.rank_scenes DIRECTORY SCENE …`.
+"""What ranks do in tests: `python -m tests.probes.ranks.rank_scenes DIRECTORY SCENE …`.
 
 Each writes its process id, variables and arguments to `DIRECTORY/rankN.json` first.
 """
@@ -41,7 +41,7 @@ def main() -> int:
             import torch
             import torch.distributed as dist
 
-            from probes.launch import rank_store
+            from probes.ranks.launch import rank_store
 
             dist.init_process_group("gloo")
             total = torch.ones(1)

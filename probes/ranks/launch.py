@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-    from probes.meeting import Order
+    from probes.ranks.meeting import Order
 
 JOIN_LIMIT_S = 60.0
 """How long the nodes wait for each other where the caller does not say."""
@@ -192,7 +192,7 @@ class _Share:
 def _command(share: _Share, module: str, arguments: Sequence[str]) -> list[str]:
     return [
         # Nothing in the user's directory may stand in for a module of ours.
-        *(sys.executable, "-P", "-m", "probes.launch", json.dumps(asdict(share))),
+        *(sys.executable, "-P", "-m", "probes.ranks.launch", json.dumps(asdict(share))),
         *(module, *arguments),
     ]
 
@@ -229,7 +229,7 @@ def _choose_interface(address: str) -> None:
 
     By itself it takes the one that the host's own name leads to, often the loopback.
     """
-    from probes import interfaces, meeting
+    from probes.ranks import interfaces, meeting
 
     interfaces.check_named(os.environ)
     host, port, _ = meeting.split(address)
@@ -329,7 +329,7 @@ def _shorten_grace() -> None:
 
 def _lead(share: _Share, module: str, arguments: Sequence[str]) -> int:
     """Node 0 of several: calls the agents together, runs its own share and watches the others."""
-    from probes import calling, meeting
+    from probes.ranks import calling, meeting
 
     ranks = share.ranks
     assert ranks.meeting is not None

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from probes.devices import FROM_HOST, FROM_NVML, Found, assumed, join
+from probes.devices.joined import FROM_HOST, FROM_NVML, Found, assumed, join
+from probes.devices.nvml import look
+from probes.devices.torch_devices import TorchDevice, TorchView
 from probes.machine import Device, Host, Machine
 from probes.memory import HostMemory
-from probes.nvml import look
-from probes.torch_devices import TorchDevice, TorchView
 from tests.testing.nvml_binding import scene_binding
 from tests.testing.shared import case_folder
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from probes.devices.nvml import NvmlDevice, NvmlView
 from probes.machine import Finding
-from probes.nvml import NvmlDevice, NvmlView
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 

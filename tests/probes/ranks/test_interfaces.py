@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from probes import interfaces
 from probes.errors import ProbeError
 from probes.link import Interface
+from probes.ranks import interfaces
 
 LOOPBACK = next(name for _, name in socket.if_nameindex() if name.startswith("lo"))
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from probes import interfaces, nvml
-from probes.devices import assumed
+from probes.devices import nvml
+from probes.devices.joined import assumed
 from probes.errors import ProbeError
 from probes.present import present
+from probes.ranks import interfaces
 from probes.reading import Finding
 from probes.wording import mib
 

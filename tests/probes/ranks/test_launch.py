@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from probes.errors import RANK_FAILED, RANK_KILLED
-from probes.launch import GRACE_S, Ranks, rank_command, threads_of_rank, without_launch
+from probes.ranks.launch import GRACE_S, Ranks, rank_command, threads_of_rank, without_launch
 from tests.testing import groups, links
 
 linux_only = pytest.mark.skipif(
@@ -98,7 +98,7 @@ def test_nothing_outlives_the_wrapper_or_its_parent(
 ) -> None:
     code = (
         "import subprocess, sys\n"
-        "from probes.launch import Ranks, rank_command\n"
+        "from probes.ranks.launch import Ranks, rank_command\n"
         f"command = rank_command({groups.SCENES!r}, sys.argv[1:], Ranks(num_processes=2))\n"
         "subprocess.run(command, check=False)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from probes.torch_devices import look, memory
+from probes.devices.torch_devices import look, memory
 
 MIB = 2**20
 

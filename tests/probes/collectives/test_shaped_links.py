@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from probes.collectives import SAID, Options
+from probes.collectives.probe import PAYLOAD_BYTES, TIME_LIMIT_S
+from probes.collectives.said import SAID, Options
 from probes.link import Link
-from probes.links import PAYLOAD_BYTES, TIME_LIMIT_S
 from probes.machine import machine_adapter
 from tests.testing import links
 from tests.testing.links import TwoNodes
@@ -46,7 +46,7 @@ def found_by_ranks(nodes: TwoNodes, place: Path) -> Link:
     options = Options(
         out=str(out), payload_bytes=PAYLOAD_BYTES, time_limit_s=2 * TIME_LIMIT_S, call_limit_s=30
     )
-    command = [sys.executable, "-m", "probes.collectives", json.dumps(asdict(options))]
+    command = [sys.executable, "-m", "probes.collectives.rank", json.dumps(asdict(options))]
     variables = [
         {**nodes.environment(node), "GLOO_SOCKET_IFNAME": nodes.interfaces[node]} for node in (0, 1)
     ]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from probes.agents import host_meeting, serve
 from probes.errors import NODES_FAILED, RANK_KILLED, ProbeError
-from probes.launch import Ranks
-from probes.nodes import Node, node_of_this_process
+from probes.ranks.agents import host_meeting, serve
+from probes.ranks.launch import Ranks
+from probes.ranks.nodes import Node, node_of_this_process
 from tests.testing import groups, links
 
 LOST_AFTER_S = 3.0
-PLAY = [sys.executable, "-m", "tests.probes.node_scenes"]
+PLAY = [sys.executable, "-m", "tests.probes.ranks.node_scenes"]
 
 
 @contextlib.contextmanager

@@ -12,18 +12,18 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from probes import interfaces, wires
-from probes.collectives import SAID, Options, Said, Traffic
+from probes.collectives import findings, wires
+from probes.collectives.said import SAID, Options, Said
 from probes.errors import NODES_FAILED, RANK_KILLED, ProbeError
-from probes.launch import GRACE_S, Ranks, rank_command, threads_of_rank
-from probes.link import COLLECTIVES, Exchange, Link
+from probes.link import COLLECTIVES, Link
 from probes.machine import Machine
+from probes.ranks import interfaces
+from probes.ranks.launch import GRACE_S, Ranks, rank_command, threads_of_rank
 from probes.reading import Finding
-from probes.wording import size
 
 PAYLOAD_BYTES = 4 * 2**20
 """The largest message where the caller does not say."""
@@ -35,8 +35,6 @@ START_LIMIT_S = 90.0
 """Time for the ranks to start and to load torch, beyond that for the nodes to come together."""
 
 _POLL_S = 0.05
-_STEADY_RATIO = 0.1
-"""Half the distance between the quartiles, by the median, up to which times count as steady."""
 
 
 def check(ranks: Ranks, machine: Machine) -> None:
@@ -148,7 +146,7 @@ class _End:
 
 
 def _run(ranks: Ranks, options: Options, heard: _Heard, limit_s: float) -> _End:
-    command = rank_command("probes.collectives", [json.dumps(asdict(options))], ranks)
+    command = rank_command("probes.collectives.rank", [json.dumps(asdict(options))], ranks)
     deadline_s = time.monotonic() + limit_s
     with tempfile.TemporaryFile() as printed, open(options.out, "rb") as out:
         process = subprocess.Popen(
@@ -209,12 +207,12 @@ def _link(
     traffic = [one.traffic for one in said if one.traffic is not None]
     device_kind = started.device_kind if started is not None else machine.device.kind
     found_wires = wires.look() if device_kind == "cuda" else ()
-    findings = [
+    odd = [
         *_ended(heard, end, call_limit_s),
-        *_left_out(said),
-        *_unsteady(exchanges),
-        *_threads(ranks, machine, num_threads),
-        *_ways(traffic),
+        *findings.left_out(said),
+        *findings.unsteady(exchanges),
+        *findings.threads(ranks, machine, num_threads),
+        *findings.ways(traffic),
         *(finding for one in found_wires if (finding := wires.narrow(one)) is not None),
     ]
     return Link(
@@ -228,7 +226,7 @@ def _link(
         threads_of_rank=num_threads,
         interface=next((one.interface for one in traffic if one.node_rank == 0), None),
         wires=found_wires,
-        findings=tuple(findings),
+        findings=tuple(odd),
     )
 
 
@@ -264,59 +262,3 @@ def _ended(heard: _Heard, end: _End, call_limit_s: float) -> list[Finding]:
             remedy="What was measured before holds; probe again to try once more.",
         )
     ]
-
-
-def _left_out(said: Sequence[Said]) -> list[Finding]:
-    found = []
-    for one in said:
-        if one.left_out is not None:
-            collective, num_bytes = one.left_out
-            found.append(
-                Finding(
-                    cause=f"There was no time for {collective} of {size(num_bytes)}.",
-                    remedy="Times of such messages are reckoned from latency and bandwidth.",
-                    is_problem=False,
-                )
-            )
-    return found
-
-
-def _unsteady(exchanges: Sequence[Exchange]) -> list[Finding]:
-    """What is to be said where the largest all-reduces took now longer, now shorter."""
-    largest = [one for one in exchanges if one.collective == "all-reduce"][-1:]
-    return [
-        Finding(
-            cause=f"The times of all-reduce of {size(one.num_bytes)} vary by "
-            f"± {100 * one.time.half_iqr / one.time.value:.0f} %: something else uses the link or "
-            "the cores.",
-            remedy="Probe again when it is quiet.",
-            is_problem=False,
-        )
-        for one in largest
-        if one.time.half_iqr > _STEADY_RATIO * one.time.value
-    ]
-
-
-def _threads(ranks: Ranks, machine: Machine, num_threads: int) -> list[Finding]:
-    num_cores = machine.host.num_cores
-    wanted = ranks.num_local * num_threads
-    if machine.device.kind != "cpu" or wanted <= num_cores:
-        return []
-    return [
-        Finding(
-            cause=f"{ranks.num_local} ranks with {num_threads} "
-            f"thread{'s' if num_threads > 1 else ''} each share {num_cores:g} cores.",
-            remedy="They wait for each other's cores; fewer processes may be as fast.",
-            is_problem=False,
-        )
-    ]
-
-
-def _ways(traffic: Sequence[Traffic]) -> list[Finding]:
-    """What is to be said of the interfaces that carried the traffic."""
-    found = [
-        interfaces.faster_one(one.interface, one.there, host=f"node {one.node_rank} ({one.host})")
-        for one in traffic
-        if one.interface is not None
-    ]
-    return [finding for finding in found if finding is not None]

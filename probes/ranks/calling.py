@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from probes.errors import RANK_FAILED, RANK_KILLED, ProbeError
-from probes.meeting import TICK_S, Line, NodeState, Order
+from probes.ranks.meeting import TICK_S, Line, NodeState, Order
 
 END_LIMIT_S = 12.0
 """How long node 0 waits for the others to end what was withdrawn."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from probes.devices.nvml import NvmlDevice, NvmlView
+from probes.devices.torch_devices import TorchDevice, TorchView
+from probes.devices.visible import Selection, select
 from probes.machine import Device, Finding
 from probes.memory import HostMemory
-from probes.nvml import NvmlDevice, NvmlView
-from probes.torch_devices import TorchDevice, TorchView
-from probes.visible import Selection, select
 from probes.wording import mib
 
 FROM_NVML = "NVML"

@@ -14,32 +14,22 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import timedelta
-from itertools import combinations, pairwise
-from types import ModuleType
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from probes import interfaces
-from probes.launch import rank_store
-from probes.link import (
-    BARRIER,
-    COLLECTIVES,
-    Collective,
-    Exchange,
-    Interface,
-    Pair,
-    bus_factor,
-)
-from probes.reading import Reading
-from probes.timing import OUTLIER_RATIO, half_iqr
+from probes.collectives.group import MIN_SAMPLES, Group, reading
+from probes.collectives.said import SAID, Options, Said, Started, Traffic
+from probes.link import BARRIER, COLLECTIVES, Collective, Exchange, Pair, bus_factor
+from probes.ranks import interfaces
+from probes.ranks.launch import rank_store
 from probes.wording import first_line, size
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from torch import device as TorchDevice  # noqa: N812 - a class in all but its name
 
 SMALLEST_BYTES = 1024
 STEP_RATIO = 4
@@ -55,68 +45,12 @@ _SHARES: dict[str, float] = {
     "pairs": 0.13,
 }
 """What part of the time each step may take."""
-_SAMPLE_S = 0.01
-"""Shorter calls are repeated until a sample is this long."""
-_MIN_SAMPLES = 3
-_MAX_SAMPLES = 15
 _SLOT = 1 / 16
 """What part of a step's time the samples of each size but the largest may take, so that most of it
 is left for the largest, which takes four times as long as the one before."""
 _PING_BYTES = 8
 _NUM_PINGS = 25
 _MIN_PAIR_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What the ranks are told."""
-
-    out: str
-    """File that rank 0 appends lines to."""
-    payload_bytes: int
-    """The largest message."""
-    time_limit_s: float
-    """Time for everything after the start; large sizes are left out where it is short."""
-    call_limit_s: float
-    """Time after which a collective counts as hung."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """The group is there."""
-
-    backend: str
-    device_kind: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """What carried the traffic of one node."""
-
-    node_rank: int
-    host: str
-    interface: Interface | None
-    there: tuple[Interface, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One line: exactly one field is given."""
-
-    step: str | None = None
-    """What begins now."""
-    started: Started | None = None
-    reading: Reading | None = None
-    exchange: Exchange | None = None
-    left_out: tuple[Collective, int] | None = None
-    """A message size for which there was no time, and its collective."""
-    pair: Pair | None = None
-    traffic: Traffic | None = None
-    fault: str | None = None
-    """Why rank 0 gave up."""
-
-
-SAID: TypeAdapter[Said] = TypeAdapter(Said)
 
 
 def sizes(payload_bytes: int) -> list[int]:
@@ -133,126 +67,8 @@ def sizes(payload_bytes: int) -> list[int]:
     return [*found, payload_bytes]
 
 
-def default_backend(dist: ModuleType, kind: str) -> str:
-    """The backend that torch takes for a device by itself: gloo for a CPU, nccl for CUDA.
-
-    Args:
-        dist: `torch.distributed`.
-        kind: torch's device type.
-    """
-    return str(dist.Backend.default_device_backend_map.get(kind, "gloo"))
-
-
-@dataclass(slots=True, kw_only=True)
-class _Group:
-    """The process group, as one rank sees it."""
-
-    torch: ModuleType
-    dist: ModuleType
-    device: TorchDevice
-    out: str
-    rank: int = field(init=False)
-    num_ranks: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.rank = self.dist.get_rank()
-        self.num_ranks = self.dist.get_world_size()
-
-    def tell(self, said: Said) -> None:
-        if self.rank != 0:
-            return
-        with open(self.out, "ab") as file:
-            file.write(SAID.dump_json(said, exclude_defaults=True) + b"\n")
-
-    def wait_for_device(self) -> None:
-        if self.device.type != "cpu":
-            self.torch.accelerator.synchronize()
-
-    def buffer(self, num_bytes: int) -> Tensor:
-        # Sums of zeros stay zeros, however often they are summed.
-        made: Tensor = self.torch.zeros(max(1, num_bytes // 4), device=self.device)
-        return made
-
-    def barrier(self) -> None:
-        if self.device.type == "cpu":
-            self.dist.barrier()
-        else:
-            self.dist.barrier(device_ids=[self.device.index])
-
-    def agree(self, *values: float) -> list[float]:
-        """The largest of every rank, so that all decide alike."""
-        shared = self.torch.tensor(values, dtype=self.torch.float32, device=self.device)
-        self.dist.all_reduce(shared, op=self.dist.ReduceOp.MAX)
-        return [float(value) for value in shared.tolist()]
-
-    def samples(
-        self, call: Callable[[], object], *, slot_s: float
-    ) -> tuple[list[float], int, float]:
-        """Times a call that all ranks make together.
-
-        The calls follow each other without a pause, as nccl-tests makes them: whatever apart the
-        ranks are at the first, the later ones hold them together.
-
-        Args:
-            call: The same on every rank.
-            slot_s: Time for all samples; there are at least three.
-
-        Returns:
-            Seconds of a call in each sample on the rank that took longest, its number, and the
-            seconds of one call that all ranks agreed on beforehand.
-        """
-        call()
-        self.wait_for_device()
-        start_s = time.perf_counter()
-        call()
-        self.wait_for_device()
-        first_s = time.perf_counter() - start_s
-        (once_s,) = self.agree(first_s)
-        num_calls = max(1, min(1000, round(_SAMPLE_S / once_s)))
-        num_samples = int(slot_s / (once_s * num_calls))
-        num_samples = max(_MIN_SAMPLES, min(_MAX_SAMPLES, num_samples))
-        own = []
-        if num_calls == 1:
-            # So long a call is a sample of its own, and hardly feels how far apart the ranks are.
-            own.append(first_s)
-        else:
-            # Agreeing has set the ranks apart again.
-            call()
-        self.wait_for_device()
-        times_s = [time.perf_counter()]
-        while len(own) + len(times_s) <= num_samples:
-            for _ in range(num_calls):
-                call()
-            self.wait_for_device()
-            times_s.append(time.perf_counter())
-        own += [(end_s - start_s) / num_calls for start_s, end_s in pairwise(times_s)]
-        everybody = self._gather(own)
-        slowest = max(range(self.num_ranks), key=lambda rank: statistics.median(everybody[rank]))
-        return everybody[slowest], slowest, once_s
-
-    def _gather(self, values: list[float]) -> list[list[float]]:
-        own = self.torch.tensor(values, dtype=self.torch.float32, device=self.device)
-        found = [self.torch.empty_like(own) for _ in range(self.num_ranks)]
-        self.dist.all_gather(found, own)
-        return [[float(value) for value in one.tolist()] for one in found]
-
-
-def _reading(name: str, samples_s: Sequence[float]) -> Reading:
-    median_s = statistics.median(samples_s)
-    num_slow = sum(sample > OUTLIER_RATIO * median_s for sample in samples_s)
-    note = None
-    if num_slow:
-        note = (
-            f"{num_slow} of {len(samples_s)} samples took over {OUTLIER_RATIO:g} times the median"
-        )
-    samples = tuple(samples_s)
-    return Reading(
-        name=name, unit="s", value=median_s, samples=samples, half_iqr=half_iqr(samples), note=note
-    )
-
-
 def _collective(
-    group: _Group, collective: Collective, num_bytes: int
+    group: Group, collective: Collective, num_bytes: int
 ) -> tuple[Callable[[], object], int]:
     """A call of a collective, and the bytes that each rank holds after it."""
     dist = group.dist
@@ -271,7 +87,7 @@ def _collective(
 
 
 def _time_collective(
-    group: _Group, collective: Collective, payload_bytes: int, share_s: float
+    group: Group, collective: Collective, payload_bytes: int, share_s: float
 ) -> tuple[float, float]:
     """Times a collective over all sizes for which there is time.
 
@@ -285,7 +101,7 @@ def _time_collective(
     for wanted_bytes in sizes(payload_bytes):
         # A message takes at most in proportion longer than a smaller one.
         longest_s = once_s * wanted_bytes / last_bytes
-        if spent_s + longest_s * (1 + _MIN_SAMPLES) > share_s:
+        if spent_s + longest_s * (1 + MIN_SAMPLES) > share_s:
             group.tell(Said(left_out=(collective, wanted_bytes)))
             break
         call, num_bytes = _collective(group, collective, wanted_bytes)
@@ -296,7 +112,7 @@ def _time_collective(
         exchange = Exchange(
             collective=collective,
             num_bytes=num_bytes,
-            time=_reading(collective, samples_s),
+            time=reading(collective, samples_s),
             slowest_rank=slowest,
         )
         group.tell(Said(exchange=exchange))
@@ -307,11 +123,11 @@ def _time_collective(
     return sent_bytes, bytes_per_s
 
 
-def _time_pairs(group: _Group, payload_bytes: int, share_s: float, bytes_per_s: float) -> None:
+def _time_pairs(group: Group, payload_bytes: int, share_s: float, bytes_per_s: float) -> None:
     """Times messages between every two ranks, one pair after the other."""
     pairs = list(combinations(range(group.num_ranks), 2))
     # There and back, and both once more for warming up.
-    fitting_bytes = share_s / len(pairs) * bytes_per_s / (2 * (_MIN_SAMPLES + 1))
+    fitting_bytes = share_s / len(pairs) * bytes_per_s / (2 * (MIN_SAMPLES + 1))
     num_bytes = int(min(payload_bytes, max(_MIN_PAIR_BYTES, fitting_bytes))) // 4 * 4
     small, large = group.buffer(_PING_BYTES), group.buffer(num_bytes)
     for first, second in pairs:
@@ -338,7 +154,7 @@ def _time_pairs(group: _Group, payload_bytes: int, share_s: float, bytes_per_s: 
         )
 
 
-def _one_way_s(group: _Group, other: int, message: Tensor, *, is_first: bool) -> float:
+def _one_way_s(group: Group, other: int, message: Tensor, *, is_first: bool) -> float:
     """Half of the median round trip of a message between this rank and another one."""
     dist = group.dist
 
@@ -348,7 +164,7 @@ def _one_way_s(group: _Group, other: int, message: Tensor, *, is_first: bool) ->
             work.wait()
 
     there, back = (dist.isend, dist.irecv) if is_first else (dist.irecv, dist.isend)
-    num_round_trips = _MIN_SAMPLES if message.nbytes > _PING_BYTES else _NUM_PINGS
+    num_round_trips = MIN_SAMPLES if message.nbytes > _PING_BYTES else _NUM_PINGS
     times_s = []
     for _ in range(1 + num_round_trips):
         start_s = time.perf_counter()
@@ -375,11 +191,11 @@ def _traffic(before: dict[str, int], sent_bytes: float) -> Traffic:
     )
 
 
-def _measure(group: _Group, options: Options) -> None:
+def _measure(group: Group, options: Options) -> None:
     limit_s = options.time_limit_s
     group.tell(Said(step=BARRIER))
     samples_s, _, _ = group.samples(group.barrier, slot_s=_SHARES[BARRIER] * limit_s)
-    group.tell(Said(reading=_reading(BARRIER, samples_s)))
+    group.tell(Said(reading=reading(BARRIER, samples_s)))
     sent_before = interfaces.sent_bytes()
     moved = {
         collective: _time_collective(
@@ -412,11 +228,11 @@ def main(arguments: Sequence[str]) -> int:
         index = int(os.environ["LOCAL_RANK"])
         torch.accelerator.set_device_index(index)
         device = torch.device(accelerator.type, index)
-    backend = default_backend(dist, device.type)
+    backend = dist.get_default_backend_for_device(device)
     rank_of_job = int(os.environ["RANK"])
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=options.call_limit_s))
-        group = _Group(torch=torch, dist=dist, device=device, out=options.out)
+        group = Group(torch=torch, dist=dist, device=device, out=options.out)
         group.tell(Said(started=Started(backend=backend, device_kind=device.type)))
         _measure(group, options)
         group.barrier()

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from probes.errors import ProbeError
-from probes.nodes import FACTS, Node, NodeFacts, compare, facts_of_here, first_host
-from probes.nodes import node_of_this_process as node_of
+from probes.ranks.nodes import FACTS, Node, NodeFacts, compare, facts_of_here, first_host
+from probes.ranks.nodes import node_of_this_process as node_of
 
 GIB = 2**30
 TORCHRUN = {

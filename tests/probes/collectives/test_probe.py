@@ -9,13 +9,14 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from probes import links
-from probes.collectives import Said, sizes
+from probes.collectives import findings
+from probes.collectives.probe import check, measure
+from probes.collectives.rank import sizes
+from probes.collectives.said import Said
 from probes.errors import ProbeError
-from probes.launch import Ranks
 from probes.link import Exchange
-from probes.links import check, measure
 from probes.machine import Device, Reading
+from probes.ranks.launch import Ranks
 from tests.testing import groups, runs
 
 KIB = 1024
@@ -26,7 +27,7 @@ def ranks_below(process: psutil.Process) -> dict[int, psutil.Process]:
     """The ranks among what a process started."""
     found = {}
     for child in process.children(recursive=True):
-        if "probes.collectives" in child.cmdline() and "-u" in child.cmdline():
+        if "probes.collectives.rank" in child.cmdline() and "-u" in child.cmdline():
             found[int(child.environ()["RANK"])] = child
     return found
 
@@ -81,10 +82,10 @@ def test_large_messages_without_time_and_unsteady_ones_are_said() -> None:
         Exchange(collective="all-reduce", num_bytes=KIB, time=shaky),
         Exchange(collective="all-reduce", num_bytes=64 * KIB, time=steady),
     ]
-    assert links._unsteady(exchanges) == []
-    (finding,) = links._unsteady(exchanges[:1])
+    assert findings.unsteady(exchanges) == []
+    (finding,) = findings.unsteady(exchanges[:1])
     assert finding.cause.startswith("The times of all-reduce of 1 KiB vary by ± 20 %")
-    (finding,) = links._left_out([Said(left_out=("broadcast", 4 * KIB**2)), Said(step="x")])
+    (finding,) = findings.left_out([Said(left_out=("broadcast", 4 * KIB**2)), Said(step="x")])
     assert finding.cause == "There was no time for broadcast of 4 MiB."
     assert not finding.is_problem
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from probes import wires
+from probes.collectives import wires
 from probes.link import Wires
 from tests.testing.nvml_binding import NVMLError, scene_binding
 
