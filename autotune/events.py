@@ -234,6 +234,8 @@ class NoiseScaleMeasured:
     rows_per_micro_batch: int
     is_preconditioned: bool
     note: str
+    plain_interval: tuple[float, float | None] | None = None
+    """That of the plain gradient, which clipping looks at; None where it was not told."""
     kind: Literal["noise_scale_measured"] = "noise_scale_measured"
 
 

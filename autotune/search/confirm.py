@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
+from autotune.cost.decision import simplicity
 from autotune.events import ConfirmationContinued, Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
@@ -200,42 +201,19 @@ class _Contest:
         return ratio_of_times(contestant.s_per_sample, reference.s_per_sample)
 
     def _gain(self, contestant: Contestant, reference: Contestant) -> Ratio:
-        """The ratio of speeds, weighed with what a sample of each teaches, as far as it is known.
-
-        What is not known of two efficiencies is the same thing for both, so that both stand at the
-        same end of it.
-        """
+        """The ratio of speeds, weighed with what a sample of each teaches, as far as it is known."""
         speeds = self._ratio(contestant, reference)
-        one = self._engine.history.efficiency(contestant.configuration)
-        other = self._engine.history.efficiency(reference.configuration)
-        value = one.value / other.value
-        ends = [a / b for a, b in zip(one.interval, other.interval, strict=True)]
-        return Ratio(
-            value=speeds.value * value,
-            low=speeds.low * min(value, *ends),
-            high=speeds.high * max(value, *ends),
-            num_pairs=speeds.num_pairs,
-        )
+        history = self._engine.history
+        return history.gain(speeds, contestant.configuration, reference.configuration)
 
     def _leader(self) -> Contestant:
-        """The one that learns fastest; of those that tie, the simplest.
-
-        That is plain data parallel before local SGD, then fewer processes, then the one that leaves
-        the most memory free.
-        """
+        """The one that learns fastest; of those that tie, the simplest, with most memory free."""
         reference = self._reference()
         may_be_chosen = self._engine.history.may_be_chosen
         allowed = [c for c in self._contestants if may_be_chosen(c.configuration)]
         fastest = max(allowed, key=lambda c: self._gain(c, reference).value)
         tied = [c for c in allowed if is_tie(self._gain(c, fastest))]
-        return min(
-            tied,
-            key=lambda c: (
-                c.configuration.local_sgd_steps > 1,
-                c.configuration.world_size,
-                c.total_bytes,
-            ),
-        )
+        return min(tied, key=lambda c: (*simplicity(c.configuration), c.total_bytes))
 
     def _is_settled(self, rounds: int) -> bool:
         if rounds < MIN_ROUNDS:

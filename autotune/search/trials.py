@@ -139,6 +139,7 @@ def measured(
         samples_per_s_ci95=interval(speed),
         phases=reply.phases,
         exchange=reply.exchange,
+        distances=reply.distances,
     )
 
 

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.outcome import (
+    Distances,
     Exchange,
     Failed,
     GradientNorms,
@@ -172,6 +173,7 @@ class SpeedMeasured:
     """Wall time of all optimizer steps of the command, warm-up and phases included."""
     high_water_bytes: int | None = None
     exchange: Exchange | None = None
+    distances: Distances | None = None
     kind: Literal["speed_measured"] = "speed_measured"
 
 

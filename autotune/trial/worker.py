@@ -273,7 +273,9 @@ class Worker:
                 case MeasureSpeed():
                     self._fence(command.memory_fence_bytes)
                     stepper = self._stepper(workload, command, output_dir)
-                    session = SpeedSession(stepper, self.channel.send, company)
+                    session = SpeedSession(
+                        stepper, self.channel.send, company, watches_drift=True
+                    )
                     session.warm_up(command.num_warmup_steps)
                     speed = session.block(
                         min_steps=command.min_steps,
@@ -291,6 +293,7 @@ class Worker:
                         steps_s=session.steps_s + exchange_s,
                         high_water_bytes=high_water_bytes(),
                         exchange=exchange,
+                        distances=session.distances,
                     )
                 case MeasureGradients():
                     gradients = measure_gradients(

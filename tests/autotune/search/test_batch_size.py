@@ -143,6 +143,7 @@ def test_the_noise_scale_is_measured_where_a_step_has_two_micro_batches() -> Non
     assert isinstance(event, NoiseScaleMeasured)
     assert event.value is not None
     assert math.isclose(event.value, 200.0, rel_tol=0.05)
+    assert event.plain_interval == event.interval
     assert run.asked
 
 

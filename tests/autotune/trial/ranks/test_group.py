@@ -148,11 +148,15 @@ def test_what_they_exchange_is_told_apart(group: Group) -> None:
     assert {p.stage for p in group.progress} >= {"speed", "exchange", "phases"}
 
 
-def test_local_sgd_is_timed_in_whole_rounds(group: Group) -> None:
+def test_local_sgd_is_timed_in_whole_rounds_and_ranks_drift_apart_meanwhile(group: Group) -> None:
     found = speed_of(group.ask(measure(LOCAL, with_phases=False)))
     assert found.speed is not None
     assert len(found.speed.step_times_s) == 3
     assert found.exchange is None
+    # Each rank went its own way for one round, and both came to the same mean.
+    assert found.distances is not None
+    (apart,), (moved,) = found.distances.apart_squared, found.distances.moved_squared
+    assert 0 < apart < moved
 
 
 def test_each_rank_holds_its_gradients_twice_for_the_exchange(group: Group) -> None:
