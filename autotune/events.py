@@ -76,6 +76,9 @@ class ParityChecked:
     gradient_difference: float | None
     """Largest relative difference of the gradient norm."""
     detail: str
+    unused_parameters: tuple[str, ...] = ()
+    """Trained parameters that got no gradient in the check: the wrapper that exchanges gradients
+    has to look for them."""
     kind: Literal["parity_checked"] = "parity_checked"
 
 

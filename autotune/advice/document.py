@@ -70,7 +70,7 @@ def document(view: RunView, history: History, request: Request) -> Document:
             "reasons": [
                 *reasons(view, history, chosen, confirmed, facts),
             ],
-            "also_consider": list(also_consider(view, facts)),
+            "also_consider": list(also_consider(view, facts, chosen.configuration)),
             "alternatives": _alternatives(view, history, chosen.configuration, efficiency),
             "not_covered": [
                 *not_covered(history, facts, chosen.configuration, alone=request.alone),
@@ -84,6 +84,7 @@ def document(view: RunView, history: History, request: Request) -> Document:
             "model_class": facts.model_class,
             "precision": facts.precision,
             "loss_repair": view.parity is not None and view.parity.repaired,
+            "has_unused_parameters": bool(view.parity and view.parity.unused_parameters),
         },
         "environment": launch_environment(view, chosen.configuration, request),
         "machine": view.machine.machine if view.machine else {},

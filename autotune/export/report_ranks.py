@@ -8,7 +8,7 @@ from dataclasses import replace
 from autotune.configuration import Configuration
 from autotune.export import launch
 from autotune.export.bundle import Bundle
-from autotune.export.document import Answer, Efficiency, read
+from autotune.export.document import Answer, Efficiency, RecommendationDocument, read
 from autotune.export.installed import Installed
 from autotune.export.python_source import literal
 from autotune.export.settings import rank_fields
@@ -58,15 +58,17 @@ def speed_and_learning(bundle: Bundle, efficiency: Efficiency | None) -> str:
     """
     if not concerns(bundle):
         return ""
-    answer = read(bundle.document).recommendation
+    document = read(bundle.document)
     head = ["| | configuration | samples/s | sample efficiency | product |"]
-    rows = [*head, "| --- | --- | ---: | ---: | ---: |", *_rows(bundle, answer, efficiency)]
+    rows = [*head, "| --- | --- | ---: | ---: | ---: |", *_rows(bundle, document, efficiency)]
     text = (
         "## Speed and learning\n\n"
         "How many samples pass in a second, how much each teaches against the baseline's, and both "
         "multiplied: the useful samples per second, by which configurations are compared.\n\n"
     )
-    return text + "\n".join(rows) + _sentence(bundle, answer, efficiency)
+    return text + "\n".join(rows) + _sentence(
+        bundle, document.recommendation, efficiency
+    )
 
 
 def _is_alone(configuration: Configuration) -> bool:
@@ -77,11 +79,23 @@ def _exchanges_gradients(configuration: Configuration) -> bool:
     return configuration.world_size > 1 and configuration.local_sgd_steps == 1
 
 
-_KINDS = (("one process", _is_alone), ("exchanging gradients", _exchanges_gradients))
+def _averages(configuration: Configuration) -> bool:
+    return configuration.local_sgd_steps > 1
+
+
+_KINDS = (
+    ("one process", _is_alone),
+    ("exchanging gradients", _exchanges_gradients),
+    ("local SGD", _averages),
+)
 """What the chosen configuration is compared with beside the baseline: name and recognition."""
 
 
-def _rows(bundle: Bundle, answer: Answer, efficiency: Efficiency | None) -> Iterator[str]:
+def _rows(
+    bundle: Bundle, document: RecommendationDocument, efficiency: Efficiency | None
+) -> Iterator[str]:
+    answer = document.recommendation
+    told = {trial.configuration: trial.sample_efficiency for trial in document.trials}
     chosen = next(
         c for c in (answer, *answer.alternatives) if c.configuration == bundle.configuration
     )
@@ -102,7 +116,8 @@ def _rows(bundle: Bundle, answer: Answer, efficiency: Efficiency | None) -> Iter
         ]
         if found and not any(is_kind(configuration) for configuration in shown):
             rate, configuration = max(found, key=lambda pair: pair[0])
-            yield _row(f"best of {name}", configuration, rate, SAME)
+            learned = told.get(configuration) or (None if _averages(configuration) else SAME)
+            yield _row(f"best of {name}", configuration, rate, learned)
 
 
 def _row(
@@ -189,15 +204,9 @@ def _exchange(bundle: Bundle) -> Exchange | None:
 _REASONS = {
     "average_tokens_across_devices": "counting the tokens of all ranks makes them wait for each "
     "other in every optimizer step; so each rank weighs by its own",
+    "ddp_find_unused_parameters": "some parameter gets no gradient, and the ranks would wait for it",
     "accelerator_config": "every rank reads the stream and takes its own rows, instead of waiting "
     "for batches from rank 0",
-}
-
-
-_UNUSED = {
-    None: "nobody looked",
-    False: "every parameter gets a gradient, so that none has to be searched for after each step",
-    True: "some parameter gets no gradient, and the ranks would wait for it",
 }
 
 
@@ -205,9 +214,8 @@ def settings(bundle: Bundle, installed: Installed) -> str:
     """What is set beside the knobs, why, and what no field can say."""
     if not bundle.has_ranks:
         return ""
-    reasons = {**_REASONS, "ddp_find_unused_parameters": _UNUSED[bundle.has_unused_parameters]}
     lines = [
-        f"- `{name}={literal(value)}`: {reasons[name]}."
+        f"- `{name}={literal(value)}`: {_REASONS[name]}."
         for name, value in rank_fields(bundle, installed).items()
     ]
     if bundle.uses_local_sgd:

@@ -50,39 +50,35 @@ class ScriptCheck:
         self._caches = caches
         self._results: dict[str, RankedResult] = {}
 
-    def verify(self, path: Path, *, again: bool = False) -> str:
+    def verify(self, path: Path) -> str:
         """Runs the script on the real data and checks rows, exchange and checkpointing.
 
         Args:
             path: The script.
-            again: It was changed since it was run.
 
         Raises:
             ValueError: It did something else than was meant.
             Exception: Whatever the script raises.
         """
-        if again:
-            self._results.clear()
-        check(self._run(path, alone=again), self._bundle, num_steps=self._here.num_steps)
+        check(self._run(path), self._bundle, num_steps=self._here.num_steps)
         return f"run for {self._here.steps}"
 
-    def _run(self, path: Path, *, alone: bool) -> Sequence[Seen]:
+    def _run(self, path: Path) -> Sequence[Seen]:
         if self._here.num_ranks == 1:
             return [_run_here(path, self._flags[path.name])]
         if not self._results:
             # A start of all ranks takes longer than the steps: one start runs every script.
-            names = [path.name] if alone else list(self._flags)
             found = ranks.run(
                 [
-                    RankedRun(script=path.parent / name, flags=tuple(self._flags[name]))
-                    for name in names
+                    RankedRun(script=path.parent / name, flags=tuple(flags))
+                    for name, flags in self._flags.items()
                 ],
                 num_ranks=self._here.num_ranks,
                 scratch=self._caches.scratch,
                 watch_recomputation=True,
                 caches=self._caches,
             )
-            self._results = dict(zip(names, found, strict=True))
+            self._results = dict(zip(self._flags, found, strict=True))
         result = self._results[path.name]
         if result.failure is not None:
             raise ValueError(result.failure)

@@ -65,8 +65,9 @@ def rank_fields(bundle: Bundle, installed: Installed) -> Fields:
     if bundle.uses_local_sgd:
         # Counting the tokens of all ranks is a collective in every optimizer step.
         fields["average_tokens_across_devices"] = False
-    if bundle.has_unused_parameters is not None:
-        fields["ddp_find_unused_parameters"] = bundle.has_unused_parameters
+    if bundle.has_unused_parameters:
+        # By itself a Trainer looks for them only without checkpointing.
+        fields["ddp_find_unused_parameters"] = True
     if bundle.is_stream:
         # Else rank 0 reads for all and sends every batch to them.
         fields["accelerator_config"] = {"dispatch_batches": False}

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -53,10 +53,8 @@ def consumers(
     installed: Installed,
     prepare: Callable[[], Preparation],
     caches: Caches,
-    *,
-    write: bool,
 ) -> list[Consumer]:
-    """Every file of a bundle, the cheap ones first; only where they are written, one is mended."""
+    """Every file of a bundle, the cheap ones first."""
     fields = settings.all_fields(bundle, installed)
     comments = report.provenance(bundle, installed)
     accelerate = f"accelerate {installed.version('accelerate')}"
@@ -67,18 +65,6 @@ def consumers(
         accelerate_script.NAME: accelerator_flags(here.num_steps, caches.scratch / "accelerator"),
     }
     check = ScriptCheck(bundle, here, flags, caches)
-
-    def verify_loop(path: Path) -> str:
-        try:
-            return check.verify(path)
-        except ValueError as error:
-            # Trainer looks for parameters without a gradient by itself; the plain loop has to know.
-            is_known = bundle.has_unused_parameters is not None
-            if is_known or not write or "find_unused_parameters" not in str(error):
-                raise
-        told = replace(bundle, has_unused_parameters=True)
-        path.write_text(accelerate_script.render(told, prepare(), installed), encoding="utf-8")
-        return check.verify(path, again=True)
 
     found = [
         Consumer(
@@ -135,7 +121,7 @@ def consumers(
             name=accelerate_script.NAME,
             reader=f"Python, {accelerate}",
             render=lambda: accelerate_script.render(bundle, prepare(), installed),
-            verify=verify_loop,
+            verify=check.verify,
         ),
     ]
     return [*found, *scripts] if bundle.has_scripts else found
@@ -166,7 +152,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
                 answer.append(look_at_job(bundle, scratch))
             return answer[0]
 
-        files = consumers(bundle, installed, prepare, caches, write=write)
+        files = consumers(bundle, installed, prepare, caches)
         for consumer in files if write else []:
             stage(f"writing {consumer.name}")
             try:

@@ -134,6 +134,7 @@ def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -
             num_windows=NUM_WINDOWS,
             num_warmup_steps=NUM_WARMUP_STEPS,
             repair_loss=engine.plan.repair_loss,
+            find_unused=engine.plan.find_unused,
         ),
         log=engine.session.run.path / "gradients.log",
         time_limit_s=CHECK_LIMIT_S,

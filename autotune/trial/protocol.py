@@ -43,6 +43,8 @@ class MeasureMemory:
     """On a CPU: bytes of data the process may add before the allocator refuses."""
     repair_loss: bool = False
     """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
+    find_unused: bool = False
+    """Whether ranks that exchange gradients must look for parameters without one."""
     kind: Literal["measure_memory"] = "measure_memory"
 
 
@@ -66,6 +68,8 @@ class MeasureSpeed:
     """On a CPU: bytes of data the process may add before the allocator refuses."""
     repair_loss: bool = False
     """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
+    find_unused: bool = False
+    """Whether ranks that exchange gradients must look for parameters without one."""
     kind: Literal["measure_speed"] = "measure_speed"
 
 
@@ -87,6 +91,7 @@ class OpenSpeed:
     configuration: Configuration
     num_warmup_steps: int = WARMUP_STEPS
     repair_loss: bool = False
+    find_unused: bool = False
     kind: Literal["open_speed"] = "open_speed"
 
 
@@ -115,6 +120,7 @@ class MeasureGradients:
     num_windows: int
     num_warmup_steps: int
     repair_loss: bool = False
+    find_unused: bool = False
     kind: Literal["measure_gradients"] = "measure_gradients"
 
 
@@ -196,6 +202,8 @@ class ParityFound:
     repaired_losses: tuple[float, float] | None
     """The same with `model_accepts_loss_kwargs = False`; None where that changes nothing."""
     repaired_gradient_norms: tuple[float, float] | None
+    unused_parameters: tuple[str, ...] = ()
+    """Names of trained parameters that get no gradient from a micro-batch of training."""
     kind: Literal["parity_found"] = "parity_found"
 
 

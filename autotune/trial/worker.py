@@ -352,6 +352,7 @@ class Worker:
             driver=self.options.driver,
             output_dir=output_dir,
             repair_loss=command.repair_loss,
+            find_unused=command.find_unused,
         )
         num_ranks = self._place.world_size if self._place is not None else 1
         if stepper.accelerator.num_processes != num_ranks:

@@ -113,7 +113,7 @@ SCRIPTS = [
 ]
 
 
-def unused(place: Path) -> RankedRun:
+def unused(place: Path) -> list[RankedRun]:
     """A loop over a model with layers that look at an encoder, where there is none."""
     spec = causal(place)
     config = place / "gpt2" / "config.json"
@@ -122,11 +122,16 @@ def unused(place: Path) -> RankedRun:
     bundle = bundle_of(job.workload, micro_batch_size=2, accumulation_steps=1, world_size=2)
     with jobs.quiet():
         preparation = look_at_job(bundle, place / "scratch")
-    script = place / "accelerator.py"
-    script.write_text(accelerate_script.render(bundle, preparation, look()))
     # Ranks that exchange gradients notice in the second step what the first one lacked.
     num_steps = ranks.ranks_here(bundle).num_steps
-    return RankedRun(script=script, flags=tuple(accelerator_flags(num_steps, place / "out")))
+    runs = []
+    for is_told in (True, False):
+        script = place / f"told-{is_told}.py"
+        told = replace(bundle, has_unused_parameters=is_told)
+        script.write_text(accelerate_script.render(told, preparation, look()))
+        flags = accelerator_flags(num_steps, place / f"out-{is_told}")
+        runs.append(RankedRun(script=script, flags=tuple(flags)))
+    return runs
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +163,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], 
         output = scratch / f"{key}-{name}-{steps}"
         runs.append(RankedRun(script=script, flags=tuple(flags(NUM_STEPS, output))))
         made[key, name, steps] = job, bundle
-    runs.append(unused(tmp_path_factory.mktemp("unused")))
+    runs += unused(tmp_path_factory.mktemp("unused"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(ROOT))
         patch.setenv("OMP_NUM_THREADS", "1")
@@ -169,11 +174,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], 
             caches=Caches(scratch=scratch, is_hub=False),
             hook="tests.autotune.export.ranked:recording",
         )
-    assert "find_unused_parameters" in (results[-1].failure or "")
+    *good, told, untold = results
+    assert told.failure is None
+    assert "find_unused_parameters" in (untold.failure or "")
     assert not any(path.name.startswith("ranks-") for path in scratch.iterdir())
     return {
         key: Ran(job=job, bundle=bundle, result=result)
-        for (key, (job, bundle)), result in zip(made.items(), results[:-1], strict=True)
+        for (key, (job, bundle)), result in zip(made.items(), good, strict=True)
     }
 
 

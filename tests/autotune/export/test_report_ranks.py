@@ -76,6 +76,29 @@ def test_ranks_that_exchange_gradients_teach_as_much() -> None:
     assert next(row for row in rows(text) if row[0] == "chosen")[3:] == ["1", "140"]
 
 
+def test_local_sgd_that_was_not_chosen_is_told_with_what_it_costs() -> None:
+    made = bundle(world_size=2)
+    local = replace(made.configuration, local_sgd_steps=8)
+    document: Any = copy.deepcopy(made.document)
+    efficiency = {"value": 0.88, "interval": [0.8, 0.95], "basis": "assumed"}
+    document["trials"].append(
+        {
+            "number": 3,
+            "purpose": "search",
+            "configuration": local.to_json(),
+            "outcome": "measured",
+            "sample_efficiency": efficiency,
+        }
+    )
+    trials = (*made.trials, trial(3, local, measured(150.0, GIB)))
+    for told, cells in (
+        (document, ["150", "0.88 (0.80 to 0.95), assumed", "132 (120 to 142)"]),
+        (made.document, ["150", "–", "–"]),
+    ):
+        text = section(render(replace(made, document=told, trials=trials)), "Speed and learning")
+        assert next(row for row in rows(text) if row[0] == "best of local SGD")[2:] == cells
+
+
 def test_an_alternative_whose_learning_nobody_told_claims_nothing() -> None:
     made = bundle(world_size=2)
     other = replace(made.configuration, local_sgd_steps=4)
@@ -102,9 +125,9 @@ def test_the_exchange_is_told_where_it_was_measured() -> None:
 
 
 def test_what_is_set_has_its_reason() -> None:
-    text = section(render(averaging(has_unused_parameters=False)), "Settings for several ranks")
+    text = section(render(averaging(has_unused_parameters=True)), "Settings for several ranks")
     assert "- `average_tokens_across_devices=False`: counting the tokens" in text
-    assert "- `ddp_find_unused_parameters=False`: every parameter gets a gradient" in text
+    assert "- `ddp_find_unused_parameters=True`: some parameter gets no gradient" in text
     assert "LocalSGDCallback(local_sgd_steps=16).attach(trainer)\n" in text
     assert "after every 16 *optimizer* steps" in text
     assert "no field for that" in text

@@ -234,12 +234,11 @@ def test_another_number_of_ranks_is_warned_of(render: Callable[[Bundle, Installe
 def test_the_wrapper_is_told_of_parameters_without_gradient() -> None:
     unused = "DistributedDataParallelKwargs(find_unused_parameters=True)"
     assert unused in accelerator(bundle(world_size=2, has_unused_parameters=True))
-    for known in (False, None):
-        assert unused not in accelerator(bundle(world_size=2, has_unused_parameters=known))
+    assert unused not in accelerator(bundle(world_size=2))
     assert unused not in accelerator(bundle(has_unused_parameters=True))
-    assert "ddp_find_unused_parameters=False," in trainer(
-        bundle(world_size=2, has_unused_parameters=False)
-    )
+    option = "ddp_find_unused_parameters=True,"
+    assert option in trainer(bundle(world_size=2, has_unused_parameters=True))
+    assert option not in trainer(bundle(world_size=2))
 
 
 def test_every_rank_reads_a_stream_by_itself() -> None:

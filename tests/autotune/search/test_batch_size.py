@@ -61,7 +61,7 @@ def engine(outcome: Measured, configuration: Configuration = BEST) -> Scripted:
     run = Scripted(
         history, lambda c: step(micro_s=0.1, rest_s=0.4, configuration=c), path=Path("run")
     )
-    run.plan = SimpleNamespace(repair_loss=False)
+    run.plan = SimpleNamespace(repair_loss=False, find_unused=False)
     return run
 
 
