@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, JsonValue, TypeAdapter
 
 from autotune.outcome import MemoryUse, Outcome, Purpose
+from probes.link import Link
 
 SCHEMA = 1
 
@@ -48,6 +49,14 @@ class MachineProbed:
     limit_source: str
     """Where the limit comes from, in words."""
     kind: Literal["machine_probed"] = "machine_probed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbed:
+    """What exchanges between the ranks cost was measured, on the ranks of the trials."""
+
+    link: Link
+    kind: Literal["link_probed"] = "link_probed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -342,6 +351,7 @@ class RunEnded:
 Event: TypeAlias = (
     RunStarted
     | MachineProbed
+    | LinkProbed
     | WorkloadLoaded
     | ParityChecked
     | SpacePlanned

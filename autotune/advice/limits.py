@@ -37,7 +37,8 @@ def also_consider(
         yield "untested: packing texts into full blocks (--packing), if samples are short"
     yield "untested: torch.compile (torch_compile=True), worth its warm-up on long runs"
     exchanges = configuration.world_size > 1 and configuration.local_sgd_steps == 1
-    if exchanges and view.parity is not None and not view.parity.unused_parameters:
+    parity = view.parity
+    if exchanges and parity and parity.loss_difference is not None and not parity.unused_parameters:
         yield (
             "untested: ddp_find_unused_parameters=False, since every parameter got a gradient in the "
             "check; a Trainer has its ranks look for others in every step"

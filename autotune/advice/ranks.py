@@ -13,8 +13,14 @@ from autotune.cost.drift import describe_drift
 from autotune.outcome import Exchange, Measured
 from autotune.search.finished import MeasuredTrial
 from autotune.search.history import History
+from autotune.search.link import link_in
 from autotune.search.ranking import Standing
-from autotune.units import format_bytes, format_seconds
+from autotune.units import (
+    format_bytes,
+    format_quantity,
+    format_seconds,
+    format_short_time,
+)
 from autotune.view import RunView
 from autotune.workload.facts import WorkloadFacts
 
@@ -35,6 +41,7 @@ def rank_reasons(
         return
     yield from _decision(view, history, configuration)
     yield from _exchange(history)
+    yield from _link(view)
     for ruled_out in history.space.ruled_out:
         if ruled_out.what.startswith("local SGD"):
             yield f"Local SGD is left out: {ruled_out.reason}."
@@ -128,6 +135,22 @@ def _break_even(exchange: Exchange) -> str:
     if least is None:
         return "which no number of local SGD steps makes up for"
     return f"which makes up for itself from {max(2, math.floor(least) + 1)} local SGD steps on"
+
+
+def _link(view: RunView) -> Iterator[str]:
+    """What the wire between the ranks can do, and what is wrong with it."""
+    link = link_in(view)
+    if link is None or not link.sizes():
+        return
+    way = f" through {link.interface.name}" if link.interface is not None else ""
+    yield (
+        f"Between the ranks, the smallest all-reduce takes {format_short_time(link.latency_s)} and "
+        f"large ones move {format_quantity(8 * link.bus_bytes_per_s, 'bit/s')}{way} "
+        f"({link.backend})."
+    )
+    for finding in link.findings:
+        if finding.is_problem:
+            yield f"{finding.cause} {finding.remedy or ''}".rstrip()
 
 
 def _drift(view: RunView, configuration: Configuration) -> Iterator[str]:

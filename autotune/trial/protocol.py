@@ -26,6 +26,7 @@ from autotune.outcome import (
     TimedOut,
 )
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
+from probes.collectives.said import Said
 
 WARMUP_STEPS = 2
 """Untimed steps before the first timed one. The same everywhere, so that the n-th timed step of
@@ -124,10 +125,23 @@ class MeasureGradients:
     kind: Literal["measure_gradients"] = "measure_gradients"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureLink:
+    """Collectives between the ranks over message sizes, on the group that trials run on."""
+
+    num_ranks: int
+    payload_bytes: int
+    """The largest message."""
+    measuring_s: float
+    """Time for everything; large messages are left out where it is short."""
+    kind: Literal["measure_link"] = "measure_link"
+
+
 Command: TypeAlias = (
     MeasureMemory
     | MeasureSpeed
     | MeasureGradients
+    | MeasureLink
     | OpenSpeed
     | ContinueSpeed
     | CheckParity
@@ -193,6 +207,15 @@ class GradientsMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkMeasured:
+    """Answer to `MeasureLink`; only that of rank 0 says anything."""
+
+    said: tuple[Said, ...]
+    """What `probes.collectives.result.link_of` makes a link of."""
+    kind: Literal["link_measured"] = "link_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParityFound:
     """Answer to `CheckParity`: relative differences, as the library stands and repaired."""
 
@@ -234,6 +257,7 @@ Reply: TypeAlias = (
     | MemoryMeasured
     | SpeedMeasured
     | GradientsMeasured
+    | LinkMeasured
     | ParityFound
     | CheckpointingTried
     | OutOfMemory

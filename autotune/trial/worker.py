@@ -42,6 +42,7 @@ from autotune.trial.protocol import (
     Envelope,
     GradientsMeasured,
     MeasureGradients,
+    MeasureLink,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
@@ -211,6 +212,8 @@ class Worker:
         command: Command = envelope.body  # type: ignore[assignment]
         try:
             with self._company(envelope) as company:
+                if isinstance(command, MeasureLink):
+                    return self._link(command, envelope)
                 return self._answer(command, company)
         except SystemExit as end:
             return Failed(cause=f"The job ended its own process (sys.exit({end.code!r})).")
@@ -218,6 +221,14 @@ class Worker:
             traceback.print_exc()
             limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
             return outcome_of(error, limit_bytes=limit)
+
+    def _link(self, command: MeasureLink, envelope: Envelope) -> Reply:
+        from autotune.trial.link import measure_link
+
+        if self._place is None:
+            raise RuntimeError("One process alone has no link to measure.")
+        limit_s = envelope.time_limit_s or COLLECTIVE_LIMIT_S
+        return measure_link(command, self._place, limit_s)
 
     def _company(self, envelope: Envelope) -> AbstractContextManager[Company]:
         """The other ranks, where there are any, for one command or for an open session."""

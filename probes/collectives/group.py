@@ -10,7 +10,7 @@ from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from probes.collectives.said import SAID, Said
+from probes.collectives.said import Said
 from probes.reading import Reading
 from probes.timing import half_iqr, slow_samples
 
@@ -25,6 +25,17 @@ _SAMPLE_S = 0.01
 """Shorter calls are repeated until a sample is this long."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """The machine that a rank runs on, among those of the group."""
+
+    rank: int
+    num: int
+    """Machines of the group."""
+    is_first_here: bool
+    """Whether the rank is the first one of its machine, which speaks for it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Group:
     """The process group, which must have been made."""
@@ -32,8 +43,9 @@ class Group:
     torch: ModuleType
     dist: ModuleType
     device: TorchDevice
-    out: str
-    """File that rank 0 appends what it says to."""
+    node: Node
+    hear: Callable[[Said], None]
+    """Is told by rank 0 what was found."""
     rank: int = field(init=False)
     num_ranks: int = field(init=False)
 
@@ -42,11 +54,9 @@ class Group:
         self.num_ranks = self.dist.get_world_size()
 
     def tell(self, said: Said) -> None:
-        """Appends a line, on rank 0 alone."""
-        if self.rank != 0:
-            return
-        with open(self.out, "ab") as file:
-            file.write(SAID.dump_json(said, exclude_defaults=True) + b"\n")
+        """Tells whoever listens, on rank 0 alone."""
+        if self.rank == 0:
+            self.hear(said)
 
     def wait_for_device(self) -> None:
         """Returns when the device has done what was asked of it."""

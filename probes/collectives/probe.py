@@ -1,6 +1,7 @@
 """The interconnect probe: starts ranks on the job's own kind of process group and times them.
 
-The figures are of the moment, like a network is: they are taken anew each time and kept nowhere.
+The figures are of the moment, like a network is: they are taken anew each time and kept nowhere. A
+run that trains on several ranks takes its own, by the same steps, on the ranks of its trials.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from probes.collectives import findings, wires
+from probes.collectives.result import link_of
 from probes.collectives.said import SAID, Options, Said
 from probes.errors import NODES_FAILED, RANK_KILLED, ProbeError
-from probes.link import COLLECTIVES, Link
+from probes.link import Link
 from probes.machine import Machine
 from probes.ranks import interfaces
 from probes.ranks.launch import GRACE_S, Ranks, rank_command, threads_of_rank
@@ -105,10 +106,16 @@ def measure(
         if ranks.num_nodes > 1:
             limit_s += ranks.join_limit_s
         end = _run(ranks, options, heard, limit_s)
-    if end.code == NODES_FAILED and heard.started is None:
+    if end.code == NODES_FAILED and not heard.has_started:
         cause, _, remedy = end.last_line.partition(". ")
         raise ProbeError(f"{cause.rstrip('.')}.", remedy or "Start the same command on every node.")
-    return _link(ranks, machine, heard, end, num_threads, call_limit_s)
+    return link_of(
+        heard.said,
+        ranks,
+        machine,
+        num_threads=num_threads,
+        faults=_ended(heard, end, call_limit_s),
+    )
 
 
 @dataclass(slots=True)
@@ -119,7 +126,7 @@ class _Heard:
     step: str = "the start"
     step_s: float = field(default_factory=time.monotonic)
     """When it began, and later when the ranks ended."""
-    started: Said | None = None
+    has_started: bool = False
     said: list[Said] = field(default_factory=list)
 
     def hear(self, line: bytes) -> None:
@@ -130,7 +137,7 @@ class _Heard:
             if self.on_step is not None:
                 self.on_step(said.step)
         if said.started is not None:
-            self.started = said
+            self.has_started = True
         self.said.append(said)
 
 
@@ -192,44 +199,6 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait(GRACE_S + 3)
 
 
-def _link(
-    ranks: Ranks,
-    machine: Machine,
-    heard: _Heard,
-    end: _End,
-    num_threads: int,
-    call_limit_s: float,
-) -> Link:
-    said = heard.said
-    started = heard.started.started if heard.started is not None else None
-    order = {name: number for number, name in enumerate(COLLECTIVES)}
-    exchanges = [one.exchange for one in said if one.exchange is not None]
-    traffic = [one.traffic for one in said if one.traffic is not None]
-    device_kind = started.device_kind if started is not None else machine.device.kind
-    found_wires = wires.look() if device_kind == "cuda" else ()
-    odd = [
-        *_ended(heard, end, call_limit_s),
-        *findings.left_out(said),
-        *findings.unsteady(exchanges),
-        *findings.threads(ranks, machine, num_threads),
-        *findings.ways(traffic),
-        *(finding for one in found_wires if (finding := wires.narrow(one)) is not None),
-    ]
-    return Link(
-        backend=started.backend if started is not None else "",
-        num_ranks=ranks.num_processes,
-        num_nodes=ranks.num_nodes,
-        readings=tuple(one.reading for one in said if one.reading is not None),
-        exchanges=tuple(sorted(exchanges, key=lambda e: (order[e.collective], e.num_bytes))),
-        pairs=tuple(one.pair for one in said if one.pair is not None),
-        device_kind=device_kind,
-        threads_of_rank=num_threads,
-        interface=next((one.interface for one in traffic if one.node_rank == 0), None),
-        wires=found_wires,
-        findings=tuple(odd),
-    )
-
-
 def _ended(heard: _Heard, end: _End, call_limit_s: float) -> list[Finding]:
     """Why the measurement is not whole."""
     if end.code == 0:
@@ -238,7 +207,7 @@ def _ended(heard: _Heard, end: _End, call_limit_s: float) -> list[Finding]:
     # A rank that was killed says nothing itself; those that lost it say only that.
     said = end.last_line if end.code == RANK_KILLED else fault or end.last_line
     why = (said or "nothing was printed").rstrip(".")
-    if heard.started is None:
+    if not heard.has_started:
         return [
             Finding(
                 cause=f"The ranks did not come together: {why}.",

@@ -30,6 +30,7 @@ from autotune.trial.protocol import (
     Envelope,
     GradientsMeasured,
     GroupReply,
+    LinkMeasured,
     MemoryMeasured,
     Progress,
     Ready,
@@ -123,7 +124,9 @@ class Supervisor:
 
     def tell(self, meeting: str, reply: RankReply) -> None:
         """Lets every rank know what came out here; calls the others off where it is no reading."""
-        is_reading = isinstance(reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured)
+        is_reading = isinstance(
+            reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured | LinkMeasured
+        )
         if not is_reading:
             self._store.set(f"{meeting}/off", "off")
         text = envelope_adapter().dump_json(Envelope(body=reply)).decode()

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.advice.ranks import rank_reasons
 from autotune.configuration import Configuration
-from autotune.events import NoiseScaleMeasured
+from autotune.events import MachineProbed, NoiseScaleMeasured
 from autotune.outcome import Distances, Exchange, Measured, Purpose
 from autotune.search.averaging import efficiencies, local_sgd_model
 from autotune.search.closing import with_trials
@@ -17,6 +17,9 @@ from autotune.search.history import History
 from autotune.space import plan
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import Hyperparameters
+from probes.link import Exchange as Exchanged
+from probes.link import Interface, Link, link_adapter
+from probes.reading import Finding, Reading
 from tests.autotune.export.bundles import FACTS
 from tests.testing import landscapes
 
@@ -153,3 +156,39 @@ def test_from_when_on_averaging_pays(ddp_step_s: float, words: str) -> None:
     link = replace(SLOW, ddp_step_s=ddp_step_s, exposed_s=ddp_step_s - 0.06)
     reasons = told(DDP, {DDP: measured(100.0, exchange=link)}, {})
     assert words in reasons[1]
+
+
+def test_the_link_is_told_with_what_is_wrong_with_it() -> None:
+    times = [(1024, 0.0002), (2**20, 0.0894), (4 * 2**20, 0.3573)]
+    link = Link(
+        backend="gloo",
+        num_ranks=2,
+        exchanges=tuple(
+            Exchanged(
+                collective="all-reduce",
+                num_bytes=num_bytes,
+                time=Reading(name="all-reduce", unit="s", value=seconds),
+            )
+            for num_bytes, seconds in times
+        ),
+        interface=Interface(name="eth0", address="10.0.0.1", bits_per_s=1e8),
+        findings=(
+            Finding(
+                cause="The traffic goes through eth0 at 100 Mbit/s.", remedy="Set another one."
+            ),
+            Finding(cause="There was no time for all-gather of 4 MiB.", is_problem=False),
+        ),
+    )
+    probed = MachineProbed(
+        machine={"links": [link_adapter().dump_python(link, mode="json")]},
+        from_store=False,
+        memory_limit_bytes=1,
+        usable_bytes=1,
+        limit_source="made up",
+    )
+    reasons = told(DDP, {DDP: measured(40.0)}, {}, machine=probed)
+    assert reasons[1:] == [
+        "Between the ranks, the smallest all-reduce takes 200 µs and large ones move 93.9 Mbit/s "
+        "through eth0 (gloo).",
+        "The traffic goes through eth0 at 100 Mbit/s. Set another one.",
+    ]

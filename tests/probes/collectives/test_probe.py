@@ -11,7 +11,7 @@ import pytest
 
 from probes.collectives import findings
 from probes.collectives.probe import check, measure
-from probes.collectives.rank import sizes
+from probes.collectives.steps import sizes
 from probes.collectives.said import Said
 from probes.errors import ProbeError
 from probes.link import Exchange
