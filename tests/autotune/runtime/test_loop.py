@@ -15,8 +15,7 @@ from accelerate.state import AcceleratorState
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune import FusedLocalSGD
-from tests.autotune.runtime.loop_job import counted
-from tests.autotune.runtime.ranks import Facts, facts_of, run
+from tests.autotune.runtime.ranks import Facts, counted, facts_of, run
 from tests.testing.shared import case_folder
 
 
