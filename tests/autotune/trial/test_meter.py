@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration import Configuration
-from autotune.trial.meter import SpeedSession, is_precise
+from autotune.trial.meter import PRECISE_AFTER_STEPS, SpeedSession, is_precise
 from autotune.trial.protocol import Progress
 from autotune.trial.stepper import Driver, Stepper
 from autotune.workload.loaded import Batch, LoadedWorkload
@@ -66,7 +66,7 @@ def test_a_block_ends_by_steps_or_seconds(
 
 def test_a_block_ends_once_it_is_precise(session_of: Any) -> None:
     steady = session_of([1.0]).block(min_steps=2, max_steps=50, precision=0.01)
-    assert len(steady.step_times_s) == meter.PRECISE_AFTER_STEPS
+    assert len(steady.step_times_s) == PRECISE_AFTER_STEPS
     # 1 % up and down: a standard error of 1 % / sqrt(n), roughly.
     wavering = session_of([0.99, 1.01]).block(min_steps=2, max_steps=50, precision=0.003)
     assert 10 <= len(wavering.step_times_s) <= 14
