@@ -18,22 +18,16 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from autotune.export import (
-    accelerate_config,
-    accelerate_script,
-    document,
-    picture,
-    report,
-    settings,
-    trainer_script,
-)
+from autotune.export import accelerate_config, document, settings
 from autotune.export.bundle import Bundle, bundle_adapter
 from autotune.export.child import Channel
 from autotune.export.installed import Installed, look
-from autotune.export.preparation import Preparation
-from autotune.export.preparation import look as look_at_job
-from autotune.export.ranks import Caches, ranks_here
-from autotune.export.script_check import ScriptCheck, accelerator_flags, trainer_flags
+from autotune.export.report import page, picture
+from autotune.export.running.ranks import Caches, ranks_here
+from autotune.export.running.script_check import ScriptCheck, accelerator_flags, trainer_flags
+from autotune.export.scripts import accelerate_script, trainer_script
+from autotune.export.scripts.preparation import Preparation
+from autotune.export.scripts.preparation import look as look_at_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +50,7 @@ def consumers(
 ) -> list[Consumer]:
     """Every file of a bundle, the cheap ones first."""
     fields = settings.all_fields(bundle, installed)
-    comments = report.provenance(bundle, installed)
+    comments = page.provenance(bundle, installed)
     accelerate = f"accelerate {installed.version('accelerate')}"
     transformers = f"transformers {installed.version('transformers')}"
     here = ranks_here(bundle)
@@ -106,8 +100,8 @@ def consumers(
         Consumer(
             name="report.md",
             reader="people",
-            render=lambda: report.render(bundle, installed, here),
-            verify=lambda path: report.verify(path, bundle),
+            render=lambda: page.render(bundle, installed, here),
+            verify=lambda path: page.verify(path, bundle),
         ),
     ]
     scripts = [
@@ -133,7 +127,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
     Returns:
         `{"files": […]}`, or `{"failure": sentence}`.
     """
-    from autotune.export.observe import keep_caches
+    from autotune.export.running.observe import keep_caches
 
     stage("looking at the installed libraries")
     installed = look()

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from autotune.export.python_source import LINE_LENGTH, Imports, call, keywords, literal
+from autotune.export.scripts.python_source import LINE_LENGTH, Imports, call, keywords, literal
 
 
 @pytest.mark.parametrize(

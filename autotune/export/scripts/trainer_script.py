@@ -5,11 +5,11 @@ from __future__ import annotations
 from autotune.export import launch
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed
-from autotune.export.job_code import JobCode
-from autotune.export.preparation import Preparation
-from autotune.export.python_source import call, keywords
+from autotune.export.scripts.job_code import JobCode
+from autotune.export.scripts.preparation import Preparation
+from autotune.export.scripts.python_source import call, keywords
 from autotune.export.settings import all_fields
-from autotune.export.task_code import render_job
+from autotune.export.scripts.task_code import render_job
 
 NAME = "trainer.py"
 STREAM_STEPS = 1000

@@ -14,7 +14,7 @@ from autotune.errors import DeviceError, ExportError
 from autotune.export.child import ask
 from autotune.request import Driver
 
-_CHILD = "autotune.export.measure"
+_CHILD = "autotune.export.running.measure"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ import pytest
 
 from autotune.configuration import Configuration
 from autotune.events import Origin
-from autotune.export import report
+from autotune.export.report import page
 from autotune.export.bundle import Bundle
-from autotune.export.ranks import RanksHere
+from autotune.export.running.ranks import RanksHere
 from tests.autotune.export.bundles import bundle
 from tests.autotune.export.fakes import NEW
 
@@ -23,7 +23,7 @@ HERE = RanksHere(num_ranks=1, world_size=1)
 
 def render(made: Bundle) -> str:
     """The report of scripts that are tried on one rank."""
-    return report.render(made, NEW, HERE)
+    return page.render(made, NEW, HERE)
 
 
 def section(text: str, title: str) -> str:
@@ -131,22 +131,22 @@ def test_links_and_words_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     path.write_text(render(made))
     with pytest.raises(ValueError, match=r"links to report\.svg"):
-        report.verify(path, made)
-    for name in ("report.svg", *(name for name, _ in report.FILES)):
+        page.verify(path, made)
+    for name in ("report.svg", *(name for name, _ in page.FILES)):
         (tmp_path / name).write_text("")
-    assert report.verify(path, made) == "every link followed, every reading looked up"
+    assert page.verify(path, made) == "every link followed, every reading looked up"
     path.write_text(path.read_text().replace("139", "239"))
     with pytest.raises(ValueError, match=r"does not hold the line .*139"):
-        report.verify(path, made)
+        page.verify(path, made)
 
 
 def test_commands_are_looked_up(tmp_path: Path) -> None:
     made = bundle(world_size=2)
-    for name in ("report.svg", *(name for name, _ in report.FILES)):
+    for name in ("report.svg", *(name for name, _ in page.FILES)):
         (tmp_path / name).write_text("")
     path = tmp_path / "report.md"
     path.write_text(render(made))
-    report.verify(path, made)
+    page.verify(path, made)
     path.write_text(path.read_text().replace("--nproc-per-node 2 trainer", "-n 2 trainer"))
     with pytest.raises(ValueError, match=r"does not hold the command .*torchrun"):
-        report.verify(path, made)
+        page.verify(path, made)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.export.bundle import Bundle
-from autotune.export.python_source import literal
+from autotune.export.scripts.python_source import literal
 from autotune.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from autotune.export import launch
 from autotune.export.bundle import Bundle
 from autotune.export.document import Answer, Efficiency, RecommendationDocument, read
 from autotune.export.installed import Installed
-from autotune.export.python_source import literal
+from autotune.export.scripts.python_source import literal
 from autotune.export.settings import rank_fields
 from autotune.outcome import Exchange, Measured
 from autotune.units import format_bytes, format_rate, format_seconds

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from autotune.export import picture
+from autotune.export.report import picture
 from tests.autotune.export.bundles import bundle
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from autotune.configuration import Checkpointing
-from autotune.export import accelerate_script, trainer_script
+from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, look
-from autotune.export.preparation import look as look_at_job
+from autotune.export.scripts.preparation import look as look_at_job
 from autotune.workload.loaded import Batch
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.export import jobs
@@ -133,8 +133,8 @@ def test_checkpointing_recomputes_the_layers_that_it_should(
     tmp_path: Path,
     installed: Installed,
 ) -> None:
-    from autotune.export.observe import seen
-    from autotune.export.script_check import check_checkpointing
+    from autotune.export.running.observe import seen
+    from autotune.export.running.script_check import check_checkpointing
 
     job = jobs.make(kind, tmp_path)
     meant = Checkpointing(every_n_layers=every_n_layers)

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from autotune.configuration import Checkpointing
-from autotune.export import ranks
-from autotune.export.ranks import Caches, RankedResult, RanksHere, ranks_here
-from autotune.export.script_check import ScriptCheck, check
-from autotune.export.seen import Seen, as_json, from_json, losses, rows, slowest
+from autotune.export.running import ranks
+from autotune.export.running.ranks import Caches, RankedResult, RanksHere, ranks_here
+from autotune.export.running.script_check import ScriptCheck, check
+from autotune.export.running.seen import Seen, as_json, from_json, losses, rows, slowest
 from tests.autotune.export.bundles import GIB, bundle
 
 RANK = Seen(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from autotune.configuration import Configuration
-from autotune.export import launch, report_ranks
+from autotune.export import launch
+from autotune.export.report import of_ranks
 from autotune.export.bundle import Bundle
 from autotune.export.document import (
     Alternative,
@@ -19,7 +20,7 @@ from autotune.export.document import (
     read,
 )
 from autotune.export.installed import Installed
-from autotune.export.ranks import RanksHere
+from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import TrialView
@@ -64,11 +65,11 @@ def render(bundle: Bundle, installed: Installed, here: RanksHere) -> str:
         _answer(bundle, answer),
         "![Speed against memory](report.svg)",
         _reasons(bundle, answer),
-        report_ranks.speed_and_learning(bundle, efficiency),
+        of_ranks.speed_and_learning(bundle, efficiency),
         _use(bundle, here),
-        report_ranks.settings(bundle, installed),
+        of_ranks.settings(bundle, installed),
         _evidence(bundle, document, installed),
-        report_ranks.exchange(bundle),
+        of_ranks.exchange(bundle),
         _trials(bundle),
         _alternatives(answer),
         _list(
@@ -183,13 +184,13 @@ def _efficiency(bundle: Bundle, answer: Answer) -> Efficiency | None:
         configuration.local_sgd_steps == 1
         and configuration.global_batch_size == answer.baseline.configuration.global_batch_size
     )
-    return report_ranks.SAME if is_same else chosen.sample_efficiency
+    return of_ranks.SAME if is_same else chosen.sample_efficiency
 
 
 def _reasons(bundle: Bundle, answer: Answer) -> str:
     efficiency = answer.sample_efficiency
     text = _list("Why", answer.reasons)
-    if efficiency.basis == "not needed" or report_ranks.concerns(bundle):
+    if efficiency.basis == "not needed" or of_ranks.concerns(bundle):
         return text
     low, high = efficiency.interval
     return (
@@ -202,7 +203,7 @@ def _use(bundle: Bundle, here: RanksHere) -> str:
     if not bundle.has_scripts:
         return _use_in_own_script(bundle)
     scripts = ("trainer.py", "accelerator.py")
-    lines = ["## Use it", "", *report_ranks.starting(bundle, scripts), *_file_table(FILES)]
+    lines = ["## Use it", "", *of_ranks.starting(bundle, scripts), *_file_table(FILES)]
     lines += [
         "",
         "Every file was read back through its consumer before it was put here, and the scripts ran "
@@ -224,7 +225,7 @@ def _use_in_own_script(bundle: Bundle) -> str:
     ]
     if bundle.has_ranks:
         lines += ["Start it as the trials were, with the name of your script:", ""]
-        lines += report_ranks.starting(bundle, ("train.py",))
+        lines += of_ranks.starting(bundle, ("train.py",))
     elif bundle.launch_environment:
         variables = launch.environment(bundle)
         lines += [f"The trials ran under `{variables}`; start your script under the same.", ""]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotune.export import job_code
+from autotune.export.scripts import job_code
 from autotune.export.bundle import Bundle
-from autotune.export.job_code import JobCode, collator, map_samples, model, stack
-from autotune.export.preparation import Preparation
-from autotune.export.python_source import call, literal
+from autotune.export.scripts.job_code import JobCode, collator, map_samples, model, stack
+from autotune.export.scripts.preparation import Preparation
+from autotune.export.scripts.python_source import call, literal
 from autotune.workload.spec import Task, WorkloadSpec
 
 

@@ -1,6 +1,6 @@
 """The child process in which a script is run again and timed, or which starts its ranks.
 
-Run as `python -m autotune.export.measure DESCRIPTOR` by `autotune.export.rerun`.
+Run as `python -m autotune.export.running.measure DESCRIPTOR` by `autotune.export.running.rerun`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from autotune.export import ranks
-from autotune.export import seen as accounts
+from autotune.export.running import ranks
+from autotune.export.running import seen as accounts
 from autotune.export.child import Channel
-from autotune.export.script_check import accelerator_flags, trainer_flags
-from autotune.export.seen import Seen
+from autotune.export.running.script_check import accelerator_flags, trainer_flags
+from autotune.export.running.seen import Seen
 
 
 def run(request: dict[str, JsonValue]) -> JsonValue:
@@ -56,7 +56,7 @@ def run(request: dict[str, JsonValue]) -> JsonValue:
 
 def _alone(script: Path, flags: list[str], hook: str | None) -> list[Seen] | str:
     """What the script did in this process, or why it failed."""
-    from autotune.export.observe import hooked, run_script, seen, watching
+    from autotune.export.running.observe import hooked, run_script, seen, watching
 
     try:
         with hooked(hook) as extra, watching() as observed:

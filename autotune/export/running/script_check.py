@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotune.configuration import Checkpointing
-from autotune.export import ranks
+from autotune.export.running import ranks
 from autotune.export.bundle import Bundle
-from autotune.export.ranks import Caches, RankedResult, RankedRun, RanksHere
-from autotune.export.seen import Seen
+from autotune.export.running.ranks import Caches, RankedResult, RankedRun, RanksHere
+from autotune.export.running.seen import Seen
 
 _SAME_SUM = 1e-6
 """Relative difference of the ranks' sums of parameters that rounding may leave."""
@@ -87,7 +87,7 @@ class ScriptCheck:
 
 def _run_here(script: Path, flags: Sequence[str]) -> Seen:
     """What a script does in this process."""
-    from autotune.export.observe import run_script, seen, watching
+    from autotune.export.running.observe import run_script, seen, watching
 
     with watching(recomputation=True) as observed:
         run_script(script, flags)

@@ -9,11 +9,11 @@ from autotune.errors import ExportError
 from autotune.export.accelerate_config import PRECISION
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, checkpointing_options
-from autotune.export.job_code import JobCode
-from autotune.export.preparation import Preparation
-from autotune.export.python_source import LINE_LENGTH, call, keywords, literal
-from autotune.export.task_code import render_job
-from autotune.export.trainer_script import (
+from autotune.export.scripts.job_code import JobCode
+from autotune.export.scripts.preparation import Preparation
+from autotune.export.scripts.python_source import LINE_LENGTH, call, keywords, literal
+from autotune.export.scripts.task_code import render_job
+from autotune.export.scripts.trainer_script import (
     STREAM_STEPS,
     assemble,
     counted_ranks,

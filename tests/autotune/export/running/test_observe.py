@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
 
-from autotune.export.observe import run_script, watching
+from autotune.export.running.observe import run_script, watching
 
 LOOP = """
 import pathlib

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.configuration import Configuration
-from autotune.export import report
+from autotune.export.report import page
 from autotune.export.bundle import Bundle
-from autotune.export.ranks import RanksHere
+from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Exchange
 from tests.autotune.export.bundles import GIB, SPEC, bundle, measured, trial
 from tests.autotune.export.fakes import NEW
-from tests.autotune.export.test_report import rows, section
+from tests.autotune.export.report.test_page import rows, section
 
 EXCHANGE = Exchange(
     compute_s=0.059,
@@ -49,7 +49,7 @@ def averaging(**changes: object) -> Bundle:
 
 def render(made: Bundle) -> str:
     world_size = made.configuration.world_size
-    return report.render(made, NEW, RanksHere(num_ranks=world_size, world_size=world_size))
+    return page.render(made, NEW, RanksHere(num_ranks=world_size, world_size=world_size))
 
 
 def test_speed_and_learning_and_their_product_stand_apart() -> None:
@@ -166,7 +166,7 @@ def test_cpus_are_told_what_does_not_start_ranks() -> None:
 def test_a_check_on_fewer_ranks_says_so() -> None:
     made = bundle(world_size=4, device_type="cuda")
     lack = RanksHere(num_ranks=1, world_size=4, lack="this machine has 1 cuda device")
-    use = section(report.render(made, NEW, lack), "Use it")
+    use = section(page.render(made, NEW, lack), "Use it")
     assert "1 optimizer step on 1 of 4 ranks, since this machine has 1 cuda device." in use
     assert "ran for 1 optimizer step on 4 ranks." in section(render(made), "Use it")
 

@@ -17,12 +17,13 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from autotune.export import accelerate_script, ranks, trainer_script
+from autotune.export.running import ranks
+from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.bundle import Bundle
 from autotune.export.installed import look
-from autotune.export.preparation import look as look_at_job
-from autotune.export.ranks import Caches, RankedResult, RankedRun
-from autotune.export.script_check import accelerator_flags, trainer_flags
+from autotune.export.scripts.preparation import look as look_at_job
+from autotune.export.running.ranks import Caches, RankedResult, RankedRun
+from autotune.export.running.script_check import accelerator_flags, trainer_flags
 from autotune.workload.loaded import Batch
 from autotune.workload.spec import Lora, WorkloadSpec
 from probes.errors import RANK_KILLED
@@ -33,7 +34,7 @@ from tests.testing import tiny_models
 
 pytestmark = pytest.mark.usefixtures("_light")
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 NUM_RANKS = 2
 SIZE, ACCUMULATION_STEPS = 1, 2
 LOCAL_SGD_STEPS = 2
@@ -354,7 +355,7 @@ def test_ranks_end_with_the_process_that_wants_them(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from autotune.export import ranks\n"
+        "from autotune.export.running import ranks\n"
         "place = Path(sys.argv[1])\n"
         "run = ranks.RankedRun(script=place / 'script.py', flags=())\n"
         "hook = 'tests.autotune.export.ranked:hanging'\n"

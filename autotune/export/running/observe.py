@@ -27,8 +27,8 @@ from accelerate.state import AcceleratorState, GradientState
 from pydantic import JsonValue
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.export.ranks import Caches
-from autotune.export.seen import Seen
+from autotune.export.running.ranks import Caches
+from autotune.export.running.seen import Seen
 
 Inputs = Mapping[str, object]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from autotune.export.bundle import Bundle
 from autotune.export.document import read
-from autotune.export.seen import Seen, from_json
+from autotune.export.running.seen import Seen, from_json
 from probes.errors import RANK_KILLED
 from probes.ranks.launch import Ranks, rank_command
 
 REQUEST = "request.json"
-_RANK = "autotune.export.rank"
+_RANK = "autotune.export.running.rank"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

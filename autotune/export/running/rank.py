@@ -1,6 +1,6 @@
 """One rank of scripts that several ranks run together.
 
-Run as `python -m autotune.export.rank DIRECTORY` by `autotune.export.ranks`; the directory holds
+Run as `python -m autotune.export.running.rank DIRECTORY` by `autotune.export.running.ranks`; the directory holds
 the request and takes the accounts.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from autotune.export.observe import hooked, keep_caches, run_script, seen, watching
-from autotune.export.ranks import REQUEST, Caches, account_name, failure_name
-from autotune.export.seen import as_json
+from autotune.export.running.observe import hooked, keep_caches, run_script, seen, watching
+from autotune.export.running.ranks import REQUEST, Caches, account_name, failure_name
+from autotune.export.running.seen import as_json
 
 
 def main() -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.export.preparation import Preparation
-from autotune.export.python_source import Imports, call, keywords, literal
+from autotune.export.scripts.preparation import Preparation
+from autotune.export.scripts.python_source import Imports, call, keywords, literal
 from autotune.workload.columns import TASK_ROLES
 from autotune.workload.source import Source, source_of
 from autotune.workload.spec import WorkloadSpec
