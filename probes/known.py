@@ -18,6 +18,7 @@ from probes.child import ChildResult, run_module
 from probes.devices import nvml
 from probes.devices.joined import FROM_HOST, FROM_NVML, assumed
 from probes.devices.nvml import NvmlView
+from probes.devices.torch_devices import TorchDevice, TorchView
 from probes.machine import Finding, Machine, machine_adapter
 from probes.present import present
 from probes.survey import (
@@ -27,7 +28,6 @@ from probes.survey import (
     try_allocation,
     with_kept_speeds,
 )
-from probes.devices.torch_devices import TorchDevice, TorchView
 
 _START_S = 30.0
 """Time beyond the survey's own that its process gets to start and to load torch."""

@@ -40,8 +40,8 @@ def also_consider(
     parity = view.parity
     if exchanges and parity and parity.loss_difference is not None and not parity.unused_parameters:
         yield (
-            "untested: ddp_find_unused_parameters=False, since every parameter got a gradient in the "
-            "check; a Trainer has its ranks look for others in every step"
+            "untested: ddp_find_unused_parameters=False, since every parameter got a gradient in "
+            "the check; a Trainer has its ranks look for others in every step"
         )
     if on_device:
         yield "untested: data loader workers, if the device waits for data"

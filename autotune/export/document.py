@@ -128,8 +128,8 @@ class Job(_Part):
     loss_repair: bool
     """Whether loss parity needs `model_accepts_loss_kwargs = False` on the Trainer."""
     has_unused_parameters: bool = False
-    """Whether some trained parameter gets no gradient, which the wrapper that exchanges gradients has
-    to know."""
+    """Whether some trained parameter gets no gradient, which the wrapper that exchanges gradients
+    has to know."""
 
 
 class RecommendationDocument(_Part):

@@ -91,7 +91,7 @@ class ParameterAverage:
         self._exchange()
 
     def parameters(self) -> Iterator[Tensor]:
-        """What is averaged, buffers apart, in the same order on every rank; complex ones as real."""
+        """What is averaged, without buffers, in the same order on every rank; complex as real."""
         self._note_trainable()
         for name, parameter in self._ddp.module.named_parameters():
             if name in self._trained and name not in self._ddp.parameters_to_ignore:

@@ -207,7 +207,7 @@ class _Contest:
         return ratio_of_times(contestant.s_per_sample, reference.s_per_sample)
 
     def _gain(self, contestant: Contestant, reference: Contestant) -> Ratio:
-        """The ratio of speeds, weighed with what a sample of each teaches, as far as it is known."""
+        """The ratio of speeds, weighed with what a sample of each teaches."""
         speeds = self._ratio(contestant, reference)
         history = self._engine.history
         return history.gain(speeds, contestant.configuration, reference.configuration)

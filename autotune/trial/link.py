@@ -7,23 +7,25 @@ import torch.distributed as dist
 
 from autotune.trial.device import current_device
 from autotune.trial.protocol import LinkMeasured, MeasureLink
-from autotune.trial.ranks.place import Place
+from autotune.trial.ranks.place import Company, Ranks
 from probes.collectives.group import Group, Node
 from probes.collectives.said import Said, Started
 from probes.collectives.steps import measure
 
 
-def measure_link(command: MeasureLink, place: Place, time_limit_s: float) -> LinkMeasured:
+def measure_link(command: MeasureLink, company: Company) -> LinkMeasured:
     """Measures on the process group that stands, together with all other ranks.
 
     Args:
         command: What to measure, and how long.
-        place: This rank's.
-        time_limit_s: How long the ranks wait for each other.
+        company: The other ranks.
 
     Raises:
-        RuntimeError: A rank hangs or is gone.
+        RuntimeError: There are none, or one of them hangs or is gone.
     """
+    if not isinstance(company, Ranks):
+        raise RuntimeError("One process alone has no link to measure.")
+    place = company.place
     said: list[Said] = []
     device = current_device()
     if device.type != "cpu":
@@ -37,7 +39,7 @@ def measure_link(command: MeasureLink, place: Place, time_limit_s: float) -> Lin
     group.tell(Said(started=Started(backend=dist.get_backend(), device_kind=device.type)))
     measure(
         group,
-        place.store("link", time_limit_s),
+        company.store("link"),
         payload_bytes=command.payload_bytes,
         time_limit_s=command.measuring_s,
     )

@@ -212,8 +212,6 @@ class Worker:
         command: Command = envelope.body  # type: ignore[assignment]
         try:
             with self._company(envelope) as company:
-                if isinstance(command, MeasureLink):
-                    return self._link(command, envelope)
                 return self._answer(command, company)
         except SystemExit as end:
             return Failed(cause=f"The job ended its own process (sys.exit({end.code!r})).")
@@ -221,14 +219,6 @@ class Worker:
             traceback.print_exc()
             limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
             return outcome_of(error, limit_bytes=limit)
-
-    def _link(self, command: MeasureLink, envelope: Envelope) -> Reply:
-        from autotune.trial.link import measure_link
-
-        if self._place is None:
-            raise RuntimeError("One process alone has no link to measure.")
-        limit_s = envelope.time_limit_s or COLLECTIVE_LIMIT_S
-        return measure_link(command, self._place, limit_s)
 
     def _company(self, envelope: Envelope) -> AbstractContextManager[Company]:
         """The other ranks, where there are any, for one command or for an open session."""
@@ -248,6 +238,7 @@ class Worker:
         from autotune.trial.device import high_water_bytes
         from autotune.trial.exchange import measure_exchange
         from autotune.trial.gradients import measure_gradients
+        from autotune.trial.link import measure_link
         from autotune.trial.meter import SpeedSession, measure_memory
 
         driver = self.options.driver
@@ -284,9 +275,7 @@ class Worker:
                 case MeasureSpeed():
                     self._fence(command.memory_fence_bytes)
                     stepper = self._stepper(workload, command, output_dir)
-                    session = SpeedSession(
-                        stepper, self.channel.send, company, watches_drift=True
-                    )
+                    session = SpeedSession(stepper, self.channel.send, company, watches_drift=True)
                     session.warm_up(command.num_warmup_steps)
                     speed = session.block(
                         min_steps=command.min_steps,
@@ -314,6 +303,8 @@ class Worker:
                         num_warmup_steps=command.num_warmup_steps,
                     )
                     return GradientsMeasured(gradients=gradients)
+                case MeasureLink():
+                    return measure_link(command, company)
                 case OpenSpeed():
                     import torch
 

@@ -219,4 +219,3 @@ def measure(group: Group, store: Store, *, payload_bytes: int, time_limit_s: flo
                 group.tell(Said(traffic=found))
     if group.num_ranks <= MAX_PAIRED_RANKS:
         _time_pairs(group, payload_bytes, _SHARES["pairs"] * time_limit_s, bytes_per_s)
-

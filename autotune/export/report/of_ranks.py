@@ -66,9 +66,7 @@ def speed_and_learning(bundle: Bundle, efficiency: Efficiency | None) -> str:
         "How many samples pass in a second, how much each teaches against the baseline's, and both "
         "multiplied: the useful samples per second, by which configurations are compared.\n\n"
     )
-    return text + "\n".join(rows) + _sentence(
-        bundle, document.recommendation, efficiency
-    )
+    return text + "\n".join(rows) + _sentence(bundle, document.recommendation, efficiency)
 
 
 def _is_alone(configuration: Configuration) -> bool:
@@ -204,7 +202,8 @@ def _exchange(bundle: Bundle) -> Exchange | None:
 _REASONS = {
     "average_tokens_across_devices": "counting the tokens of all ranks makes them wait for each "
     "other in every optimizer step; so each rank weighs by its own",
-    "ddp_find_unused_parameters": "some parameter gets no gradient, and the ranks would wait for it",
+    "ddp_find_unused_parameters": "some parameter gets no gradient, and the ranks would wait for "
+    "it",
     "accelerator_config": "every rank reads the stream and takes its own rows, instead of waiting "
     "for batches from rank 0",
 }

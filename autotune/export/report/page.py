@@ -8,7 +8,6 @@ from pathlib import Path
 
 from autotune.configuration import Configuration
 from autotune.export import launch
-from autotune.export.report import of_ranks
 from autotune.export.bundle import Bundle
 from autotune.export.document import (
     Alternative,
@@ -20,6 +19,7 @@ from autotune.export.document import (
     read,
 )
 from autotune.export.installed import Installed
+from autotune.export.report import of_ranks
 from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.units import format_bytes, format_change, format_rate, format_seconds

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from autotune.export.child import Channel
 from autotune.export.running import ranks
 from autotune.export.running import seen as accounts
-from autotune.export.child import Channel
 from autotune.export.running.script_check import accelerator_flags, trainer_flags
 from autotune.export.running.seen import Seen
 

@@ -1,6 +1,6 @@
 """One rank of scripts that several ranks run together.
 
-Run as `python -m autotune.export.running.rank DIRECTORY` by `autotune.export.running.ranks`; the directory holds
+Run as `python -m autotune.export.running.rank DIRECTORY` by `ranks` beside it; the directory holds
 the request and takes the accounts.
 """
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autotune.configuration import Checkpointing
-from autotune.export.running import ranks
 from autotune.export.bundle import Bundle
+from autotune.export.running import ranks
 from autotune.export.running.ranks import Caches, RankedResult, RankedRun, RanksHere
 from autotune.export.running.seen import Seen
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from autotune.export.scripts import job_code
 from autotune.export.bundle import Bundle
+from autotune.export.scripts import job_code
 from autotune.export.scripts.job_code import JobCode, collator, map_samples, model, stack
 from autotune.export.scripts.preparation import Preparation
 from autotune.export.scripts.python_source import call, literal

@@ -8,8 +8,8 @@ from autotune.export.installed import Installed
 from autotune.export.scripts.job_code import JobCode
 from autotune.export.scripts.preparation import Preparation
 from autotune.export.scripts.python_source import call, keywords
-from autotune.export.settings import all_fields
 from autotune.export.scripts.task_code import render_job
+from autotune.export.settings import all_fields
 
 NAME = "trainer.py"
 STREAM_STEPS = 1000

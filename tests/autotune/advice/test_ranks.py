@@ -1,4 +1,4 @@
-"""What an answer says of several processes and of local SGD, from trials whose figures are known."""
+"""What an answer says of several processes and of local SGD, from trials of known figures."""
 
 from __future__ import annotations
 
@@ -51,6 +51,10 @@ def told(
 ) -> list[str]:
     """The sentences for an answer, after these trials of the search and of confirmation."""
     space = plan(baseline=DDP, num_rows=None, with_one_process=True, local_sgd="auto")
+    listed: list[tuple[Purpose, Configuration, Measured]] = [
+        *(("search", *item) for item in search.items()),
+        *(("confirm", *item) for item in confirmed.items()),
+    ]
     trials = [
         TrialView(
             number=number,
@@ -60,10 +64,7 @@ def told(
             started_s=0.0,
             outcome=outcome,
         )
-        for number, (purpose, configuration, outcome) in enumerate(
-            [("search", *item) for item in search.items()]
-            + [("confirm", *item) for item in confirmed.items()]
-        )
+        for number, (purpose, configuration, outcome) in enumerate(listed)
     ]
     history = with_trials(
         History(
@@ -77,11 +78,10 @@ def told(
 
 
 def _finished(trial: TrialView) -> FinishedTrial:
-    purpose: Purpose = trial.purpose
     assert trial.outcome is not None
     return FinishedTrial(
         number=trial.number,
-        purpose=purpose,
+        purpose=trial.purpose,
         configuration=trial.configuration,
         outcome=trial.outcome,
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.configuration import Configuration
+from autotune.configuration import Checkpointing, Configuration
 from autotune.trial.meter import PRECISE_AFTER_STEPS, SpeedSession, is_precise
 from autotune.trial.protocol import Progress
 from autotune.trial.stepper import Driver, Stepper

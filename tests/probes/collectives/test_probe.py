@@ -11,8 +11,8 @@ import pytest
 
 from probes.collectives import findings
 from probes.collectives.probe import check, measure
-from probes.collectives.steps import sizes
 from probes.collectives.said import Said
+from probes.collectives.steps import sizes
 from probes.errors import ProbeError
 from probes.link import Exchange
 from probes.machine import Device, Reading

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from autotune.configuration import Configuration
-from autotune.export.report import page
 from autotune.export.bundle import Bundle
+from autotune.export.report import page
 from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Exchange
 from tests.autotune.export.bundles import GIB, SPEC, bundle, measured, trial

@@ -12,8 +12,8 @@ import pytest
 
 from autotune.configuration import Configuration
 from autotune.events import Origin
-from autotune.export.report import page
 from autotune.export.bundle import Bundle
+from autotune.export.report import page
 from autotune.export.running.ranks import RanksHere
 from tests.autotune.export.bundles import bundle
 from tests.autotune.export.fakes import NEW

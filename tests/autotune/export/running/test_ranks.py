@@ -17,13 +17,13 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from autotune.export.running import ranks
-from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.bundle import Bundle
 from autotune.export.installed import look
-from autotune.export.scripts.preparation import look as look_at_job
+from autotune.export.running import ranks
 from autotune.export.running.ranks import Caches, RankedResult, RankedRun
 from autotune.export.running.script_check import accelerator_flags, trainer_flags
+from autotune.export.scripts import accelerate_script, trainer_script
+from autotune.export.scripts.preparation import look as look_at_job
 from autotune.workload.loaded import Batch
 from autotune.workload.spec import Lora, WorkloadSpec
 from probes.errors import RANK_KILLED

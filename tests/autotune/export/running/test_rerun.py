@@ -12,16 +12,21 @@ import torch
 from pydantic import JsonValue
 
 from autotune.errors import DeviceError, ExportError
-from autotune.export.running import ranks, rerun
-from autotune.export.scripts import accelerate_script
 from autotune.export.running import measure as child
-from autotune.export.scripts.preparation import look
+from autotune.export.running import ranks, rerun
 from autotune.export.running.ranks import RankedResult
-from autotune.export.running.rerun import ScriptTiming, measure_script, spread_averaging, whole_rounds
+from autotune.export.running.rerun import (
+    ScriptTiming,
+    measure_script,
+    spread_averaging,
+    whole_rounds,
+)
+from autotune.export.scripts import accelerate_script
+from autotune.export.scripts.preparation import look
 from tests.autotune.export import jobs
 from tests.autotune.export.bundles import bundle_of
 from tests.autotune.export.fakes import NEW
-from tests.autotune.export.test_script_check import RANK
+from tests.autotune.export.running.test_script_check import RANK
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[4])}
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from autotune.configuration import Checkpointing
-from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, look
+from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.scripts.preparation import look as look_at_job
 from autotune.workload.loaded import Batch
 from autotune.workload.spec import WorkloadSpec

@@ -13,9 +13,9 @@ import pytest
 
 from autotune.configuration import Checkpointing
 from autotune.errors import ExportError
-from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed
+from autotune.export.scripts import accelerate_script, trainer_script
 from autotune.export.scripts.preparation import Preparation
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 from tests.autotune.export.bundles import FACTS, SPEC, bundle
