@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
+from autotune.cost.decision import simplicity
 from autotune.events import ConfirmationContinued, Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
@@ -206,22 +207,10 @@ class _Contest:
         return ratio_of_times(contestant.s_per_sample, reference.s_per_sample)
 
     def _gain(self, contestant: Contestant, reference: Contestant) -> Ratio:
-        """The ratio of speeds, weighed with what a sample of each teaches, as far as it is known.
-
-        What is not known of two efficiencies is the same thing for both, so that both stand at the
-        same end of it.
-        """
+        """The ratio of speeds, weighed with what a sample of each teaches."""
         speeds = self._ratio(contestant, reference)
-        one = self._engine.history.efficiency(contestant.configuration)
-        other = self._engine.history.efficiency(reference.configuration)
-        value = one.value / other.value
-        ends = [a / b for a, b in zip(one.interval, other.interval, strict=True)]
-        return Ratio(
-            value=speeds.value * value,
-            low=speeds.low * min(value, *ends),
-            high=speeds.high * max(value, *ends),
-            num_pairs=speeds.num_pairs,
-        )
+        history = self._engine.history
+        return history.gain(speeds, contestant.configuration, reference.configuration)
 
     def _leader(self) -> Contestant:
         """The one that learns fastest; of those that tie, the simplest.
@@ -235,8 +224,8 @@ class _Contest:
         allowed = [c for c in self._contestants if may_be_chosen(c.configuration)]
         fastest = self._fastest(allowed, reference)
         tied = [c for c in allowed if is_tie(self._gain(c, fastest))]
-        simplest = min(map(_intricacy, tied))
-        simple = [c for c in tied if _intricacy(c) == simplest]
+        simplest = min(simplicity(c.configuration) for c in tied)
+        simple = [c for c in tied if simplicity(c.configuration) == simplest]
         fastest = self._fastest(simple, reference)
         return min(
             (c for c in simple if c is fastest or self._gain(c, fastest).is_tie),
@@ -285,8 +274,3 @@ class _Contest:
         )
         self._session.emit(event)
         return Verdict(event=event, chosen=leader.configuration)
-
-
-def _intricacy(contestant: Contestant) -> tuple[bool, int]:
-    """Smaller is simpler."""
-    return contestant.configuration.local_sgd_steps > 1, contestant.configuration.world_size

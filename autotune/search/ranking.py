@@ -19,8 +19,8 @@ from autotune.units import format_bytes, format_change
 ALTERNATIVE_FRACTION = 0.05
 """How much of the speed an alternative may give up."""
 CONTENDER_FRACTION = 0.05
-"""Readings this close to the best may be the better ones: on a shared machine two trials of the same
-configuration differ by some per cent, which the steps of one trial do not show."""
+"""Readings this close to the best may be the better ones: on a shared machine two trials of the
+same configuration differ by some per cent, which the steps of one trial do not show."""
 MEMORY_TIE_FRACTION = 0.01
 """Peaks closer than this are the same memory."""
 

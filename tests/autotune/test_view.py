@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from autotune.events import (
     Event,
     HoldChanged,
+    LinkProbed,
     NoteAdded,
     Origin,
     Record,
@@ -24,6 +25,7 @@ from autotune.events import (
 )
 from autotune.outcome import Stopped
 from autotune.view import RunView, fold
+from probes.link import Link
 from tests.testing import runs
 
 WHOLE = [*runs.searching("one"), *runs.ending("one", Path("out"))]
@@ -54,6 +56,7 @@ EVENTS: list[Event] = [
         again=False,
     ),
     TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
+    LinkProbed(link=Link(backend="gloo", num_ranks=2)),
     runs.started("one", resumed=True),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_an_example_does_what_it_says(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     path = tmp_path / "sample.json"
     path.write_text(as_json(document()))
-    options = {"gradient_accumulation_steps": 8} if ".apply" in name else {}
+    options: dict[str, Any] = {"gradient_accumulation_steps": 8} if ".apply" in name else {}
     names = {
         "autotune": autotune,
         "recommendation": autotune.load(path),

@@ -20,7 +20,7 @@ from autotune.display.watch import Signals, until_it_ends
 from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
-from probes.launch import without_launch
+from probes.ranks.launch import without_launch
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""

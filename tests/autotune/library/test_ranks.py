@@ -123,7 +123,6 @@ for ask, time_limit_s in ((lambda: time.sleep(6) or {}, 2), (die, 200)):
     assert time.monotonic() - start_s < 120
 
 
-@pytest.mark.slow
 def test_a_job_of_two_ranks_is_tuned_once_for_both(tmp_path: Path) -> None:
     ended = torchrun(
         _SAY
@@ -131,16 +130,23 @@ def test_a_job_of_two_ranks_is_tuned_once_for_both(tmp_path: Path) -> None:
 from pathlib import Path
 import autotune
 from tests.testing import live
-trainer = live.trainer(Path.cwd(), ddp_backend="gloo")
-found = autotune.tune(
-    trainer, budget=autotune.Budget(trials=1, seconds=240), local_sgd="off", display="none"
-)
+# Checkpointed in the reentrant way, a block that is used twice trains on one process alone.
+reentrant = {live.CHECKPOINTING: True, f"{live.CHECKPOINTING}_kwargs": {"use_reentrant": True}}
+trainer = live.trainer(Path.cwd(), model=live.used_twice(), ddp_backend="gloo", **reentrant)
+found = autotune.tune(trainer, budget=autotune.Budget(trials=1, seconds=240), local_sgd="off",
+                      display="none")
 found.apply(trainer)
 counter = live.BatchCounter(trainer.model)
 trainer.args.max_steps = 2
 trainer.train()
 say(found.configuration.world_size, found.configuration.global_batch_size, sum(counter.rows))
 say(any("exchanging gradients adds" in text for text in found.evidence.recommendation.reasons))
+say(found.configuration.checkpointing.is_on)
+again = live.trainer(Path("again"), model=live.used_twice(), max_steps=2, **reentrant)
+try:
+    again.train()
+except RuntimeError as error:
+    say("mark a variable ready only once" in str(error))
 """,
         tmp_path,
     )
@@ -151,6 +157,8 @@ say(any("exchanging gradients adds" in text for text in found.evidence.recommend
     assert first.splitlines()[0] == "2 8 8"
     # The trials ran on two ranks as well.
     assert first.splitlines()[1] == "True"
+    # They checkpoint as the job does, but in a way that its ranks can follow.
+    assert first.splitlines()[2:] == ["True", "True"]
     assert len(list((tmp_path / "autotune-runs").iterdir())) == 1
 
 
