@@ -100,7 +100,7 @@ def main(model: str, data: str, directory: str, out: str) -> None:
         "wall_s": wall_s,
         "before_bytes": before_bytes,
         "peak_bytes": watch.peak_bytes,
-        "num_workers": len(watch.started),
+        "num_starts": len(watch.started),
     }
     Path(out).write_text(json.dumps(found))
 
