@@ -24,6 +24,7 @@ from autotune.events import (
     NoteAdded,
     Origin,
     ParityChecked,
+    ProbeStarted,
     RecommendationMade,
     Record,
     RegionClosed,
@@ -89,6 +90,8 @@ class RunView:
     started: RunStarted | None = None
     started_s: float = 0.0
     """When the present or last engine took the run up; the budget counts from here."""
+    probing: ProbeStarted | None = None
+    """The probe that runs; None before the first and after the last one."""
     machine: MachineProbed | None = None
     workload: WorkloadLoaded | None = None
     parity: ParityChecked | None = None
@@ -173,13 +176,16 @@ def _apply(view: RunView, record: Record) -> RunView:
                 started=event,
                 started_s=record.t_s,
                 stage="probing",
+                probing=None,
                 trials=finished,
                 progress=None,
                 held=False,
                 ended=None,
             )
+        case ProbeStarted():
+            return replace(view, probing=event)
         case MachineProbed():
-            return replace(view, machine=event, stage="loading")
+            return replace(view, machine=event, probing=None, stage="loading")
         case WorkloadLoaded():
             return replace(view, workload=event)
         case ParityChecked():

@@ -20,6 +20,7 @@ from autotune.events import (
     NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
+    ProbeStarted,
     RecommendationMade,
     RegionClosed,
     RunEnded,
@@ -114,6 +115,8 @@ def lines(event: Event, view: RunView) -> list[str]:
     match event:
         case RunStarted():
             return [f"run {event.run} {'goes on' if event.resumed else 'started'}"]
+        case ProbeStarted():
+            return [f"  probing {one_line(event.probe)} ({event.number} of {event.num_probes})"]
         case MachineProbed():
             stored = ", readings from before" if event.from_store else ""
             return [
