@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from autotune.cli import summary
 from autotune.display import output
+from autotune.display.quantities import duration
 from autotune.units import format_bytes, format_quantity
 from probes.link import COLLECTIVES, Link, bus_factor
 
@@ -35,13 +36,6 @@ def text(link: Link) -> list[str]:
     if link.num_ranks > 2 and link.pairs:
         lines += ["", *_matrix(link)]
     return lines
-
-
-def duration(seconds: float) -> str:
-    """A short time: `51.2 µs`, `1.20 ms`, `0.34 s`."""
-    if seconds >= 0.1:
-        return f"{seconds:.2f} s"
-    return format_quantity(seconds * 1e6, "µs") if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 def _facts(link: Link) -> list[tuple[str, str]]:
