@@ -99,6 +99,8 @@ class RunView:
     study: StudyOpened | None = None
     """The study that is shared with other runs, if it is."""
     trials: tuple[TrialView, ...] = ()
+    next_trial: int = 0
+    """A number above that of every trial so far."""
     progress: TrialProgressed | None = None
     """Of the running trial; None between trials."""
     closed: tuple[RegionClosed, ...] = ()
@@ -116,7 +118,8 @@ class RunView:
 
     def trial(self, number: int) -> TrialView | None:
         """The trial with that number."""
-        return next((t for t in self.trials if t.number == number), None)
+        # From the end: who folds a long journal asks for the newest one.
+        return next((t for t in reversed(self.trials) if t.number == number), None)
 
     @property
     def budget_s(self) -> float | None:
@@ -157,6 +160,19 @@ def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
     for record in records:
         view = _apply(view, record)
     return view
+
+
+def _with_trial(view: RunView, trial: TrialView) -> RunView:
+    """The view with one more trial, or with one replaced, which comes last then."""
+    trials = view.trials
+    # Most trials are the newest one; only the others are worth a look at all of them.
+    if trial.number >= view.next_trial:
+        trials = (*trials, trial)
+    elif trials and trials[-1].number == trial.number:
+        trials = (*trials[:-1], trial)
+    else:
+        trials = (*(t for t in trials if t.number != trial.number), trial)
+    return replace(view, trials=trials, next_trial=max(view.next_trial, trial.number + 1))
 
 
 def _apply(view: RunView, record: Record) -> RunView:
@@ -202,9 +218,8 @@ def _apply(view: RunView, record: Record) -> RunView:
                 why=event.why,
                 started_s=record.t_s,
             )
-            others = tuple(t for t in view.trials if t.number != event.number)
             stage: Stage = "confirming" if event.purpose in ("confirm", "memory") else view.stage
-            return replace(view, trials=(*others, trial), progress=None, stage=stage)
+            return replace(_with_trial(view, trial), progress=None, stage=stage)
         case TrialProgressed():
             running = view.running
             if running is None or running.number != event.number:
@@ -223,8 +238,7 @@ def _apply(view: RunView, record: Record) -> RunView:
                 overhead_s=event.overhead_s,
                 predicted=event.predicted,
             )
-            others = tuple(t for t in view.trials if t.number != event.number)
-            return replace(view, trials=(*others, finished_trial), progress=None)
+            return replace(_with_trial(view, finished_trial), progress=None)
         case TrialReceived():
             received = TrialView(
                 number=event.number,
@@ -235,8 +249,7 @@ def _apply(view: RunView, record: Record) -> RunView:
                 outcome=event.outcome,
                 origin=event.origin,
             )
-            others = tuple(t for t in view.trials if t.number != event.number)
-            return replace(view, trials=(*others, received))
+            return _with_trial(view, received)
         case TrialsAwaited():
             return view
         case RegionClosed():

@@ -216,6 +216,23 @@ def lines(event: Event, view: RunView) -> list[str]:
             assert_never(event)
 
 
+def run_state(view: RunView, *, is_alive: bool) -> str:
+    """running; finished, failed or stopped as its engine said; or killed if it said nothing."""
+    if is_alive:
+        return "running"
+    if view.ended is None:
+        return "killed" if view.started is not None else "not started"
+    if view.ended.exit_code == 0:
+        return "finished"
+    return {
+        4: "nothing feasible",
+        5: "unconfirmed",
+        129: "stopped",
+        130: "stopped",
+        143: "stopped",
+    }.get(view.ended.exit_code, "failed")
+
+
 def study(event: StudyOpened) -> str:
     """Which study is shared, and what others have done in it."""
     where = f"study {event.study} in {one_line(event.storage)}"

@@ -1,0 +1,69 @@
+"""`python -m tui [RUN_DIRECTORY]`: what the command line starts as a child."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from autotune.display import output
+from autotune.errors import AutotuneError, ExitCode, UsageError
+from autotune.run_directory import RunDirectory
+from tui.themes import LOOKS, Look
+
+
+def main() -> int:
+    """Returns the exit code."""
+    output.prepare_streams()
+    parser = argparse.ArgumentParser(
+        prog="python -m tui", description="Shows a run and steers it.", allow_abbrev=False
+    )
+    parser.add_argument("directory", nargs="?", type=Path, metavar="RUN_DIRECTORY")
+    parser.add_argument("--theme", choices=LOOKS, default=_look())
+    parser.add_argument("--ascii", action="store_true", help="nothing but ASCII")
+    parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
+    parser.add_argument(
+        "--owns-run", action="store_true", help="end with the run's code, also if it is over"
+    )
+    parser.add_argument("--keys", action="store_true", help="print the page of all keys")
+    options = parser.parse_args()
+    if options.keys:
+        from tui import bindings
+
+        output.data(bindings.page().rstrip("\n"))
+        return ExitCode.OK
+    try:
+        directory = _run(options.directory)
+        from tui.launch import Options, launch
+
+        return launch(
+            directory,
+            Options(
+                look=options.theme,
+                ascii_only=options.ascii or bool(os.environ.get("AUTOTUNE_ASCII")),
+                mouse=not (options.no_mouse or os.environ.get("AUTOTUNE_NO_MOUSE")),
+                owns_run=options.owns_run,
+            ),
+        )
+    except AutotuneError as error:
+        output.report(error)
+        return error.exit_code
+
+
+def _look() -> Look:
+    wanted = os.environ.get("AUTOTUNE_THEME", "")
+    return next((look for look in LOOKS if look == wanted), "dark")
+
+
+def _run(path: Path | None) -> RunDirectory | None:
+    if path is None:
+        return None
+    run = RunDirectory(path)
+    if not run.request.is_file():
+        raise UsageError(f"{path} is no run.", "`autotune runs` lists the runs there are.")
+    return run
+
+
+if __name__ == "__main__":
+    sys.exit(main())
