@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter
@@ -30,6 +30,9 @@ from tui.screens.base import RunScreen
 from tui.screens.question import Choice, LeaveQuestion, Question
 from tui.themes import THEMES, Look
 
+if TYPE_CHECKING:
+    from tui.setup.form import JobForm
+
 PAINT_INTERVAL_S = 0.5
 """What changes by itself is painted this often at most."""
 TICK_S = 1.0
@@ -45,6 +48,7 @@ class AutotuneApp(App[int]):
         owns_run: Whether this UI belongs to the command that started the run, so that its exit
             code is the run's even if the run ended before the UI looked.
         unix_time: The wall clock; tests set it.
+        form: What setup begins with; None is an empty form.
     """
 
     CSS_PATH = "app.tcss"
@@ -60,6 +64,7 @@ class AutotuneApp(App[int]):
         ascii_only: bool = False,
         owns_run: bool = False,
         unix_time: Callable[[], float] = time.time,
+        form: JobForm | None = None,
     ) -> None:
         super().__init__()
         for theme in THEMES.values():
@@ -71,6 +76,7 @@ class AutotuneApp(App[int]):
         self.chosen_trial: int | None = None
         """Number of the trial that is looked at."""
         self.now_unix_s = unix_time
+        self.form = form
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._owns_run = owns_run
         self._bridge: Bridge | None = None
@@ -116,9 +122,7 @@ class AutotuneApp(App[int]):
         try:
             control.send(directory.control, verb, text)
         except OSError as error:
-            self.say(
-                f"{directory.control} cannot be written: {error.strerror}.", is_warning=True
-            )
+            self.say(f"{directory.control} cannot be written: {error.strerror}.", is_warning=True)
             return False
         return True
 
@@ -172,7 +176,10 @@ class AutotuneApp(App[int]):
         if first not in screens.PLACES:
             first = "search"
         self._visited = [first]
-        return self.get_screen(first)
+        screen = self.get_screen(first)
+        self._load_screen_css(screen)
+        screen._push_result_callback(self, None)
+        return screen
 
     def on_mount(self) -> None:
         """Begins to follow the run."""
@@ -385,9 +392,7 @@ class AutotuneApp(App[int]):
             return
         for key in bindings.live_on(front.NAME):
             if front.has(key.needs) and key.id != "palette":
-                yield SystemCommand(
-                    key.label, f"{key.help} ({key.shown})", self._runner(key.verb)
-                )
+                yield SystemCommand(key.label, f"{key.help} ({key.shown})", self._runner(key.verb))
         for trial in self.latest.view.trials:
             yield SystemCommand(
                 f"#{trial.number} {trial.configuration}",

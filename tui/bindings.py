@@ -407,7 +407,175 @@ TRIAL: tuple[Key, ...] = (
     ),
 )
 
-TABLE: tuple[Key, ...] = (*EVERYWHERE, *SEARCH, *TRIAL)
+SETUP: tuple[Key, ...] = (
+    Key(
+        id="setup.fill",
+        keys="enter",
+        shown="⏎",
+        label="Fill in",
+        help="Go to the first field that lacks something. Esc makes the letters keys again.",
+        group="The form",
+        verb="screen.fill_in",
+        screen="setup",
+        in_footer=True,
+    ),
+    Key(
+        id="setup.run",
+        keys="r,ctrl+r",
+        shown="r",
+        label="Run",
+        help="Start the job, if nothing is wrong with it. ^r does so while a field has the keys.",
+        group=_RUN,
+        verb="screen.run",
+        screen="setup",
+        in_footer=True,
+    ),
+    Key(
+        id="setup.demo",
+        keys="d",
+        shown="d",
+        label="Demo",
+        help="Fill the form in with the built-in job, or take it out again.",
+        group="The form",
+        verb="screen.demo",
+        screen="setup",
+        in_footer=True,
+    ),
+    Key(
+        id="setup.open",
+        keys="o",
+        shown="o",
+        label="Open run",
+        help="Choose one of the runs there are and look at it.",
+        group=_GO,
+        verb="screen.open_run",
+        screen="setup",
+        in_footer=True,
+    ),
+    Key(
+        id="setup.browse",
+        keys="ctrl+o",
+        shown="^o",
+        label="Browse",
+        help="Choose what the field takes: a file, a directory or a column.",
+        group="The form",
+        verb="screen.browse",
+        screen="setup",
+        in_footer=True,
+    ),
+    Key(
+        id="setup.check",
+        keys="c",
+        shown="c",
+        label="Check",
+        help="Load the job and plan the search now, without waiting for a rest.",
+        group="The form",
+        verb="screen.check",
+        screen="setup",
+        in_footer=True,
+    ),
+    Key(
+        id="setup.copy",
+        keys="y",
+        shown="y",
+        label="Copy command",
+        help="Copy the command line that does the same.",
+        group="Copy",
+        verb="screen.copy_command",
+        screen="setup",
+        in_footer=True,
+    ),
+)
+
+PROBES: tuple[Key, ...] = (
+    Key(
+        id="probes.measure",
+        keys="m",
+        shown="m",
+        label="Measure",
+        help="Measure this machine now, and the links between ranks where there are several.",
+        group=_RUN,
+        verb="screen.measure",
+        screen="probes",
+        in_footer=True,
+    ),
+    Key(
+        id="probes.copy",
+        keys="y",
+        shown="y",
+        label="Copy command",
+        help="Copy the command that prints these readings.",
+        group="Copy",
+        verb="screen.copy_command",
+        screen="probes",
+        in_footer=True,
+    ),
+)
+
+EXPORT: tuple[Key, ...] = (
+    Key(
+        id="export.preview",
+        keys="p",
+        shown="p",
+        label="Preview",
+        help="Look into the file under the cursor, or go back to the answer.",
+        group=_VIEW,
+        verb="screen.preview",
+        screen="export",
+        in_footer=True,
+        needs="run",
+    ),
+    Key(
+        id="export.take",
+        keys="t",
+        shown="t",
+        label="Take other",
+        help="Take the next alternative instead of the recommendation.",
+        group="The files",
+        verb="screen.take_other",
+        screen="export",
+        in_footer=True,
+        needs="run",
+    ),
+    Key(
+        id="export.write",
+        keys="w",
+        shown="w",
+        label="Write",
+        help="Write the files of what is taken, after asking where to.",
+        group="The files",
+        verb="screen.write",
+        screen="export",
+        in_footer=True,
+        needs="run",
+    ),
+    Key(
+        id="export.copy",
+        keys="y",
+        shown="y",
+        label="Copy command",
+        help="Copy the command that writes these files.",
+        group="Copy",
+        verb="screen.copy_command",
+        screen="export",
+        in_footer=True,
+        needs="run",
+    ),
+    Key(
+        id="export.copy_file",
+        keys="Y",
+        shown="Y",
+        label="Copy file",
+        help="Copy the whole file under the cursor.",
+        group="Copy",
+        verb="screen.copy_file",
+        screen="export",
+        in_footer=True,
+        needs="run",
+    ),
+)
+
+TABLE: tuple[Key, ...] = (*EVERYWHERE, *SETUP, *PROBES, *SEARCH, *TRIAL, *EXPORT)
 """Every key there is, those of one screen beside those of all."""
 
 
@@ -424,9 +592,7 @@ def live_on(screen: ScreenName) -> tuple[Key, ...]:
 def of(screen: ScreenName | None) -> list[Binding]:
     """The keys of a screen in Textual's form, for `BINDINGS`."""
     return [
-        Binding(
-            key.keys, key.verb, key.label, show=False, id=key.id, priority=key.priority
-        )
+        Binding(key.keys, key.verb, key.label, show=False, id=key.id, priority=key.priority)
         for key in keys_of(screen)
     ]
 

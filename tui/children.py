@@ -101,7 +101,9 @@ class Children:
                 )
         except TimeoutError:
             cause = f"`autotune {words[0] if words else module}` took longer than "
-            document: Document = {"error": {"cause": f"{cause}{time_limit_s:.0f} s.", "remedy": None}}
+            document: Document = {
+                "error": {"cause": f"{cause}{time_limit_s:.0f} s.", "remedy": None}
+            }
             return Answer(code=-signal.SIGINT, document=document, said=())
         finally:
             if process.returncode is None:
@@ -109,10 +111,9 @@ class Children:
             self._living.discard(process)
         return Answer(code=process.returncode or 0, document=_object(out), said=said)
 
-    def close(self) -> None:
-        """Asks every child that is left to end; the kernel ends the rest with this process."""
-        for process in self._living:
-            _signal(process, signal.SIGINT)
+    async def close(self) -> None:
+        """Ends every child that is left, and waits for that."""
+        await asyncio.gather(*(_end(process) for process in tuple(self._living)))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

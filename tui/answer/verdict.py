@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune.configuration import Configuration
 from autotune.events import Confirmed
-from autotune.export.document import Answer, Readings
 from autotune.units import format_bytes, format_change, format_rate
-from tui.answer.read import Offer
+from tui.answer.read import Answer, Offer, Readings
 
 
 def headline(answer: Answer) -> str:
     """What to do, in one line."""
-    if answer.configuration == answer.baseline.configuration:
+    if answer.is_baseline:
         return f"keep {answer.configuration}: what you have is the best that was found"
     return f"use {answer.configuration} instead of {answer.baseline.configuration}"
 
@@ -21,7 +19,7 @@ def headline(answer: Answer) -> str:
 def speed(answer: Answer, confirmed: Confirmed | None) -> str:
     """The measured gain with its interval and the number of pairs it rests on."""
     rate = f"{format_rate(answer.measured.samples_per_s)} samples/s"
-    if answer.configuration == answer.baseline.configuration or answer.speedup is None:
+    if answer.is_baseline or answer.speedup is None:
         low, high = answer.measured.samples_per_s_ci95
         missing = "" if answer.baseline.measured else "; what you have now could not be measured"
         return f"{rate} (95 %: {format_rate(low)} to {format_rate(high)}){missing}"
@@ -29,8 +27,12 @@ def speed(answer: Answer, confirmed: Confirmed | None) -> str:
     interval = f"95 %: {format_change(low)} to {format_change(high)}"
     pairs = f", {confirmed.num_pairs} pairs" if confirmed is not None else ""
     if confirmed is not None and confirmed.is_tie:
-        return f"as fast as what you have: {format_change(answer.speedup.value)} ({interval}{pairs})"
-    return f"{format_change(answer.speedup.value)} speed ({interval}{pairs}), {rate}"
+        return (
+            f"as fast as what you have: {format_change(answer.speedup.value)} ({interval}{pairs})"
+        )
+    before = answer.baseline.measured
+    instead = f" instead of {format_rate(before.samples_per_s)}" if before is not None else ""
+    return f"{format_change(answer.speedup.value)} ({interval}{pairs}): {rate}{instead}"
 
 
 def memory(readings: Readings, limit_bytes: int) -> str:
@@ -90,11 +92,6 @@ def against(offer: Offer, chosen: Offer) -> str:
     gap = offer.measured.memory.total_bytes - chosen.measured.memory.total_bytes
     sign = "−" if gap < 0 else "+"
     return f"{speed} speed, {sign}{format_bytes(abs(gap))} memory"
-
-
-def short(configuration: Configuration) -> str:
-    """A configuration in few characters."""
-    return str(configuration)
 
 
 def _rate(value: float, interval: tuple[float, float]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
 
 from autotune.display.output import one_line
 from autotune.events import Document, MachineProbed
-from autotune.goal import MARGIN_FRACTION
 from autotune.units import format_bytes
 from autotune.view import RunView
 from probes.machine import Finding, Machine, Reading, machine_adapter
@@ -91,6 +90,13 @@ def of_machine(document: Document, limit: Limit | None, *, origin: str) -> Found
     return Found(machine=machine, readings=machine.readings, limit=limit, origin=origin)
 
 
+def with_links(known: Found, other: Found) -> Found:
+    """What a run knows, with the links between ranks that a probe measured beside it."""
+    if known.machine is None or other.machine is None or known.machine.links:
+        return known
+    return replace(known, machine=replace(known.machine, links=other.machine.links))
+
+
 def _limit(event: MachineProbed) -> Limit:
     return Limit(
         limit_bytes=event.memory_limit_bytes,
@@ -104,8 +110,7 @@ def limit_in_words(limit: Limit) -> str:
     free = limit.limit_bytes - limit.usable_bytes
     return (
         f"{format_bytes(limit.limit_bytes)} ({limit.source}); "
-        f"{format_bytes(limit.usable_bytes)} usable, {format_bytes(free)} stay free "
-        f"({100 * MARGIN_FRACTION:.0f} %, or more on a device)"
+        f"{format_bytes(limit.usable_bytes)} usable, a margin of {format_bytes(free)} stays free"
     )
 
 

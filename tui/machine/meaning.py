@@ -1,4 +1,4 @@
-"""What follows from a reading for the job at hand: plain arithmetic, and said to be no measurement."""
+"""What follows from a reading for the job at hand: plain arithmetic, no measurement."""
 
 from __future__ import annotations
 

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from tui.screens.base import RunScreen
 
 PLACES: Mapping[ScreenName, tuple[str, str]] = {
+    "setup": ("tui.screens.setup", "SetupScreen"),
+    "probes": ("tui.screens.probes", "ProbesScreen"),
     "search": ("tui.screens.search", "SearchScreen"),
     "trial": ("tui.screens.trial", "TrialScreen"),
+    "export": ("tui.screens.export", "ExportScreen"),
 }
 """Module and class of each screen."""
 

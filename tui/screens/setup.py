@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from textual import work
-from textual.containers import Container, Horizontal, VerticalScroll
+from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -47,8 +47,8 @@ PLAN_LIMIT_S = 600.0
 START_LIMIT_S = 120.0
 NOT_PLANNED = ("trials", "budget", "out", "run_dir", "name")
 """Fields that change nothing of what a plan tells."""
-_ORDER = {"wrong": 0, "asking": 1, "note": 2, "open": 3, "ok": 4}
-_WIDE = frozenset({"model", "dataset", "out", "more"})
+_ORDER = {"wrong": 0, "asking": 1, "note": 2, "open": 3, "ok": 4, "none": 5}
+_WIDE = frozenset({"task", "model", "dataset", "out", "more"})
 _SWITCHES = {
     "--resume": ("g", "Go on with that run, with every finished trial (--resume)"),
     "--fresh": ("f", "Start over; its story is moved aside (--fresh)"),
@@ -79,6 +79,7 @@ class SetupScreen(RunScreen):
         """What is waited for now, in words."""
         self._doing_since_s = 0.0
         self._said = ""
+        self._is_composed = False
 
     def compose_body(self) -> Iterable[Widget]:
         """The form on one side, what follows from it on the other."""
@@ -98,26 +99,26 @@ class SetupScreen(RunScreen):
                 yield Static("", id="checks", markup=False)
                 yield Section("what will happen", id="rule-steps")
                 yield Static("", id="steps", markup=False)
-                yield Section("command", "y copies", id="rule-command")
-                yield Static("", id="command", markup=False)
+
+        yield Section("command", "y copies", id="rule-command")
+        yield Static("", id="command", markup=False)
 
     def _field(self, name: str) -> FormField:
         field = FormField(
             BY_NAME[name], self._form.values.get(name, ""), self._form.placeholder(name)
         )
         field.set_class(name in _WIDE, "-whole-row")
+        field.display = name in self._form.shown()
         field.tooltip = BY_NAME[name].hint
         return field
 
     def on_mount(self) -> None:
-        """Shows the form; the keyboard goes to what is missing first."""
+        """Shows the form, and asks about it where it is complete already."""
+        self._is_composed = True
         super().on_mount()
-        self._show()
-        missing = self._form.missing()
-        if missing is None:
+        self.set_interval(1.0, self._show_doing)
+        if self._is_touched and self._form.missing() is None:
             self._ask()
-        elif self.owner.latest.directory is None:
-            self._focus_field(missing.field)
 
     async def on_unmount(self) -> None:
         """Ends whatever is still asked."""
@@ -132,15 +133,19 @@ class SetupScreen(RunScreen):
                 self._fill(form)
         self._show()
 
-    def tick(self) -> None:
-        """What is waited for takes a second longer."""
-        super().tick()
-        self._show_doing()
+    def on_resize(self) -> None:
+        """Fits the rows to the new width."""
+        self.call_after_refresh(self._show)
 
     @property
     def found(self) -> Found:
         """What the last plan told of the machine, for whoever shows readings."""
         return of_plan(self._plan) if self._plan is not None else Found()
+
+    @property
+    def processes(self) -> str:
+        """How many ranks the form speaks of."""
+        return self._form["processes"]
 
     @property
     def facts(self) -> tuple[Document, Document]:
@@ -229,8 +234,7 @@ class SetupScreen(RunScreen):
         if what and what != self._doing:
             self._doing_since_s = time.monotonic()
         self._doing = what
-        if self.is_mounted:
-            self._show()
+        self._show()
 
     # What is shown.
 
@@ -244,12 +248,12 @@ class SetupScreen(RunScreen):
         return self._fault
 
     def _show(self) -> None:
-        if not self.is_mounted:
+        if not self._is_composed or not self.query_one("#side").size.width:
             return
         self._show_fields()
         self._show_checks()
         self._show_doing()
-        width = max(20, self.query_one("#side").size.width - 2)
+        width = self._side_width()
         steps = [
             row
             for number, (what, text) in enumerate(checks.steps(self._plan, self._form), start=1)
@@ -257,6 +261,10 @@ class SetupScreen(RunScreen):
         ]
         self.query_one("#steps", Static).update(stacked(steps))
         self.query_one("#command", Static).update(Content(self._form.command()))
+
+    def _side_width(self) -> int:
+        """Cells of a row beside or below the form."""
+        return max(20, self.query_one("#side").size.width - 2)
 
     def _show_fields(self) -> None:
         task = self._look.task if self._look is not None else ""
@@ -267,24 +275,23 @@ class SetupScreen(RunScreen):
         for field in self.query(FormField):
             name = field.field.name
             field.display = name in shown
-            field.show_fault(
-                fault if fault is not None and fault.field == name and not is_open else None
-            )
+            is_here = fault is not None and fault.field == name and not is_open
+            field.show_fault(fault if is_here else None, self.query_one("#form").size.width)
             if name.endswith("_column") and self._look is not None:
                 if field.known != self._look.columns:
                     field.offer(self._look.columns)
                 chosen = self._look.chosen.get(name)
                 if chosen and not self._form[name]:
-                    field.set_placeholder(f"{chosen}, by its usual name")
+                    field.set_placeholder(f"{chosen} (found)")
             if name == "task" and task and not self._form["task"]:
-                field.set_placeholder(f"{task}, as columns and model suggest")
+                field.set_placeholder(f"{task} (auto)")
         self.query_one("#rule-columns").display = any(name.endswith("_column") for name in shown)
 
     def _checks(self) -> list[Check]:
         missing = self._form.missing()
         if missing is not None:
             field = missing.field or "model"
-            text = f"not named yet. {missing.remedy}"
+            text = "not named yet: ⏎ fills it in, d takes the built-in demo"
             return [Check(mark="open", what=BY_NAME[field].label, text=text, field=field)]
         found: list[Check] = []
         if self._look is not None:
@@ -296,18 +303,19 @@ class SetupScreen(RunScreen):
         elif self.has("engine"):
             text = "not asked, so that the run that goes on is measured undisturbed"
             found.append(Check(mark="open", what="space", text=text))
-        elif self._fault_now() is None:
-            found.append(Check(mark="open", what="space and fit", text="not asked yet; c asks now"))
+        elif self._fault_now() is None and not self._doing:
+            text = "space and fit are not asked for yet; c asks now"
+            found.append(Check(mark="open", what="plan", text=text))
         return sorted(found, key=lambda check: _ORDER[check.mark])
 
     def _show_checks(self) -> None:
         found = self._checks()
-        width = max(20, self.query_one("#side").size.width - 2)
+        width = self._side_width()
         rows = [
             row
             for check in found
             for row in hanging(
-                Content.assemble(" ", mark(check.mark), f" {check.what:<9} "),
+                Content.assemble(" ", mark(check.mark), f" {check.what:<12} "),
                 check.text,
                 width,
                 tone="$text-error" if check.mark == "wrong" else "",
@@ -326,7 +334,7 @@ class SetupScreen(RunScreen):
         if self._doing:
             waited_s = int(time.monotonic() - self._doing_since_s)
             since = f", {waited_s} s" if waited_s else ""
-            line.say(Content.assemble(" ", mark("asking"), f" asking     {self._doing}{since}"))
+            line.say(Content.assemble(" ", mark("asking"), f" asking       {self._doing}{since}"))
         elif self._said:
             line.say(Content.assemble(" ", mark("wrong"), f" {self._said}"))
 
@@ -397,6 +405,12 @@ class SetupScreen(RunScreen):
             )
         else:
             self._focus_field(self._fault.field)
+
+    def action_fill_in(self) -> None:
+        """Gives the keyboard to the field that lacks something, or to the first one."""
+        fault = self._fault_now()
+        shown = self._form.shown(self._look.task if self._look is not None else "")
+        self._focus_field(fault.field if fault is not None and fault.field else shown[0])
 
     def action_check(self) -> None:
         """Asks about the job now."""

@@ -1,1 +1,1 @@
-"""What a job is made of, as a form: its fields, what it says on a command line, what is wrong with it."""
+"""A job as a form: its fields, the command line that says the same, what is wrong with it."""

@@ -14,8 +14,8 @@ from autotune.units import format_bytes
 from tui.setup.fields import BY_NAME
 from tui.setup.form import Fault, JobForm
 
-Mark: TypeAlias = Literal["ok", "note", "wrong", "asking", "open"]
-"""open: nobody has asked yet."""
+Mark: TypeAlias = Literal["ok", "note", "wrong", "asking", "open", "none"]
+"""open: nobody has asked yet. none: left out, which is neither good nor bad."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,8 @@ def of_look(look: Look, form: JobForm) -> Iterator[Check]:
     """What the files told."""
     if form.is_demo:
         yield Check(mark="ok", what="job", text="the built-in demo, a small language model")
-    elif look.fault is None or look.fault.field != "model":
-        if look.architecture:
-            yield Check(mark="ok", what="model", text=one_line(look.architecture), field="model")
+    elif look.architecture and (look.fault is None or look.fault.field != "model"):
+        yield Check(mark="ok", what="model", text=one_line(look.architecture), field="model")
     if look.columns:
         names = ", ".join(look.columns[:8]) + (", …" if len(look.columns) > 8 else "")
         yield Check(mark="ok", what="dataset", text=f"columns {one_line(names)}", field="dataset")
@@ -113,7 +112,7 @@ def of_plan(plan: Document) -> Iterator[Check]:
         yield Check(mark="note", what="machine", text=one_line(text))
     for out in _objects(plan.get("ruled_out")):
         text = f"{out.get('what')}: {out.get('reason')}"
-        yield Check(mark="note", what="ruled out", text=one_line(text))
+        yield Check(mark="none", what="left out", text=one_line(text))
 
 
 def space(candidates: Sequence[Document]) -> str:

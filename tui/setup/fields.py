@@ -27,8 +27,6 @@ class Field:
     choices: tuple[str, ...] = ()
     hint: str = ""
     """What it means, for those who see it for the first time."""
-    cells: int | None = None
-    """How wide its text usually is; None takes what there is."""
 
     @property
     def flag(self) -> str:
@@ -51,20 +49,13 @@ _WORKLOAD = (
         hint="The built-in job: a small language model on text that Python ships.",
     ),
     Field(
-        name="model",
-        label="model",
+        name="precision",
+        label="precision",
         section=JOB,
-        kind="path",
-        default="a directory of save_pretrained, or a hub name",
-        hint="A local model directory or a hub id.",
-    ),
-    Field(
-        name="dataset",
-        label="dataset",
-        section=JOB,
-        kind="path",
-        default="a CSV, JSON, Parquet or text file, or a hub name",
-        hint="A CSV, JSON, JSON Lines, Parquet or text file, a directory, or a hub name.",
+        kind="choice",
+        choices=PRECISIONS,
+        default="fp32",
+        hint="Number format of the computation.",
     ),
     Field(
         name="task",
@@ -72,8 +63,24 @@ _WORKLOAD = (
         section=JOB,
         kind="choice",
         choices=TASKS,
-        default="what columns and model suggest",
+        default="auto, by the job",
         hint="What the model learns.",
+    ),
+    Field(
+        name="model",
+        label="model",
+        section=JOB,
+        kind="path",
+        default="a local directory or a hub name",
+        hint="A local model directory or a hub id.",
+    ),
+    Field(
+        name="dataset",
+        label="dataset",
+        section=JOB,
+        kind="path",
+        default="a file, a directory or a hub name",
+        hint="A CSV, JSON, JSON Lines, Parquet or text file, a directory, or a hub name.",
     ),
 )
 
@@ -91,7 +98,6 @@ def _columns() -> tuple[Field, ...]:
                     section=COLUMNS,
                     default="by its usual name" if role.is_required else "none",
                     hint=f"{role.meaning[:1].upper()}{role.meaning[1:]}.",
-                    cells=18,
                 ),
             )
     return tuple(found.values())
@@ -104,7 +110,6 @@ _GOAL = (
         section=GOAL,
         default="32",
         hint="Samples per optimizer step, which stay the same; a range or auto lets it be chosen.",
-        cells=10,
     ),
     Field(
         name="micro_batch_size",
@@ -112,7 +117,6 @@ _GOAL = (
         section=GOAL,
         default="8",
         hint="Your present micro-batch size: the baseline to compare with.",
-        cells=10,
     ),
     Field(
         name="memory_limit",
@@ -120,17 +124,6 @@ _GOAL = (
         section=GOAL,
         default="what is free",
         hint="Memory that the training process may occupy, for example 6GiB.",
-        cells=13,
-    ),
-    Field(
-        name="precision",
-        label="precision",
-        section=GOAL,
-        kind="choice",
-        choices=PRECISIONS,
-        default="fp32",
-        hint="Number format of the computation.",
-        cells=10,
     ),
     Field(
         name="processes",
@@ -138,7 +131,6 @@ _GOAL = (
         section=GOAL,
         default="1",
         hint="Training processes that share the global batch.",
-        cells=10,
     ),
     Field(
         name="local_sgd",
@@ -146,7 +138,6 @@ _GOAL = (
         section=GOAL,
         default="auto",
         hint="Optimizer steps between two averagings over processes: auto, off or a number.",
-        cells=10,
     ),
 )
 _BUDGET = (
@@ -156,7 +147,6 @@ _BUDGET = (
         section=BUDGET,
         default="40",
         hint="Most trials of the search; confirmation is not counted.",
-        cells=10,
     ),
     Field(
         name="budget",
@@ -164,7 +154,6 @@ _BUDGET = (
         section=BUDGET,
         default="10m",
         hint="Time for measuring, confirmation included: 10m, 90s, 1h30m.",
-        cells=10,
     ),
     Field(
         name="out",
@@ -181,22 +170,20 @@ _BUDGET = (
         kind="path",
         default="autotune-runs",
         hint="Directory that holds all runs.",
-        cells=24,
     ),
     Field(
         name="name",
         label="name",
         section=BUDGET,
-        default="model, date and a counter",
+        default="model-date-counter",
         hint="Name of the run.",
-        cells=26,
     ),
 )
 MORE = Field(
     name="more",
     label="more",
     section=BUDGET,
-    default="further options, as on the command line",
+    default="other options, as on a command line",
     hint="Any other option of autotune tune, for example --lora-rank 8 --packing.",
 )
 """What has no field of its own."""

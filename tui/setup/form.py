@@ -18,6 +18,7 @@ _OWN_FLAGS = ("--json", "--detach", "--tui", "--display", "--dry-run")
 _FLAG = re.compile(r"--[a-z][a-z-]*[a-z]")
 _QUOTED = ("dataset", "model", "name", "out", "run_dir")
 """Fields whose value an error repeats."""
+_NOT_OF_THE_DEMO = ("model", "dataset", "task", "precision")
 _OPENINGS = {"The dataset": "dataset", "The data": "dataset", "The model": "model"}
 
 
@@ -121,7 +122,7 @@ class JobForm:
             task: What the model learns, where the form leaves that open.
         """
         columns = columns_of(self["task"] or task)
-        hidden = {"model", "dataset", "task"} if self.is_demo else set()
+        hidden = {*_NOT_OF_THE_DEMO} if self.is_demo else set()
         if not self.has_several_processes:
             hidden.add("local_sgd")
         return tuple(
@@ -156,7 +157,7 @@ class JobForm:
         """Fields whose text waits for another choice and says nothing now."""
         if self.is_demo:
             columns = {one.name for one in FIELDS if one.name.endswith("_column")}
-            return {"model", "dataset", "task", *columns}
+            return {*_NOT_OF_THE_DEMO, *columns}
         task = self["task"]
         if not task:
             return set()
@@ -171,7 +172,9 @@ class JobForm:
             return Fault("There is no model to train.", "Name one, or switch on the demo.", "model")
         if not self["dataset"]:
             return Fault(
-                "There is no data to train on.", "Name a file, a directory or a hub name.", "dataset"
+                "There is no data to train on.",
+                "Name a file, a directory or a hub name.",
+                "dataset",
             )
         return None
 
@@ -205,7 +208,7 @@ def _first_field(text: str) -> str | None:
         if name in BY_NAME:
             return name
         if name in ("model_config", "tokenizer", "split", "dataset_config"):
-            return {"model_config": "model", "tokenizer": "model"}.get(name, "dataset")
+            return "model" if name in ("model_config", "tokenizer") else "dataset"
     return None
 
 

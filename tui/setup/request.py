@@ -82,7 +82,10 @@ def _of_goal(request: Document) -> dict[str, str]:
 def _size(num_bytes: int) -> str:
     """The shortest way to write a size without changing it."""
     for factor, unit in ((2**30, "GiB"), (2**20, "MiB")):
-        if num_bytes % (factor // 4) == 0 and parse_bytes(f"{num_bytes / factor:g}{unit}") == num_bytes:
+        if (
+            num_bytes % (factor // 4) == 0
+            and parse_bytes(f"{num_bytes / factor:g}{unit}") == num_bytes
+        ):
             return f"{num_bytes / factor:g}{unit}"
     return str(num_bytes)
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
 from textual.suggester import Suggester, SuggestFromList
 from textual.widgets import Input, Select, Static
 
+from autotune.display.output import one_line
 from tui.setup.fields import Field
 from tui.setup.form import ON, Fault
 from tui.setup.places import Wanted, completion
+from tui.widgets.rows import hanging, stacked
+
+_LABEL_CELLS = 15
 
 WANTED: dict[str, Wanted] = {
     "model": "model",
@@ -40,7 +45,7 @@ class PathSuggester(Suggester):
 class FieldInput(Input):
     """A line that gives the keyboard back on escape, and moves on with the arrows."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
         Binding("down,enter", "screen.focus_next", show=False),
         Binding("up", "screen.focus_previous", show=False),
@@ -54,7 +59,7 @@ class FieldInput(Input):
 class FieldSelect(Select[str]):
     """A choice among a few words; the empty one is what holds by default."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
         Binding("enter,space", "show_overlay", show=False),
         Binding("down", "screen.focus_next", show=False),
@@ -78,13 +83,13 @@ class FormField(Vertical):
     DEFAULT_CSS = """
     FormField { height: auto; }
     FormField > Horizontal { height: 1; }
-    FormField .label { width: 14; padding: 0 1 0 2; color: $text-muted; }
+    FormField .label { width: 15; padding: 0 1 0 2; color: $text-muted; }
     FormField:focus-within .label { color: $text-accent; text-style: bold; }
     FormField Input { width: 1fr; height: 1; background: $surface; }
     FormField Select { width: 1fr; height: 1; }
     FormField Select > SelectCurrent { background: $surface; }
     FormField Select > SelectOverlay { width: 36; }
-    FormField .fault { display: none; height: auto; padding: 0 1 0 14; color: $text-error; }
+    FormField .fault { display: none; height: auto; padding: 0 1 0 15; color: $text-error; }
     FormField.-wrong .fault { display: block; }
     """
 
@@ -113,9 +118,11 @@ class FormField(Vertical):
     def _control(self) -> Input | Select[str]:
         if self.field.kind in ("switch", "choice"):
             is_switch = self.field.kind == "switch"
-            options = [("the built-in demo", ON)] if is_switch else [
-                (choice, choice) for choice in self.field.choices
-            ]
+            options = (
+                [("the built-in demo", ON)]
+                if is_switch
+                else [(choice, choice) for choice in self.field.choices]
+            )
             known = {value for _, value in options}
             return FieldSelect(
                 options,
@@ -166,12 +173,21 @@ class FormField(Vertical):
         for select in self.query(FieldSelect):
             select.prompt = text
 
-    def show_fault(self, fault: Fault | None) -> None:
-        """Shows what is wrong with the field, cause and remedy, or that nothing is."""
+    def show_fault(self, fault: Fault | None, width: int) -> None:
+        """Shows what is wrong with the field, cause and remedy, or that nothing is.
+
+        Args:
+            fault: What is wrong.
+            width: Cells of a row of the form.
+        """
         self.set_class(fault is not None, "-wrong")
         if fault is not None:
             remedy = f" {fault.remedy}" if fault.remedy else ""
-            self.query_one(".fault", Static).update(f"✗ {fault.cause}{remedy}")
+            rows = hanging("✗ ", one_line(f"{fault.cause}{remedy}"), width - _LABEL_CELLS - 2)
+            shown = self.query_one(".fault", Static)
+            shown.update(stacked(rows))
+            # A row of the grid would be as high as the text is in a single column.
+            shown.styles.height = len(rows)
 
     def take_focus(self) -> None:
         """Gives the keyboard to the field."""

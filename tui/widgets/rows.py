@@ -92,6 +92,4 @@ def columns(
 
 def stacked(rows: Iterable[Content | str]) -> Content:
     """Rows below one another."""
-    return Content("\n").join(
-        [row if isinstance(row, Content) else Content(row) for row in rows]
-    )
+    return Content("\n").join([row if isinstance(row, Content) else Content(row) for row in rows])
