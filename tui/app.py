@@ -24,7 +24,7 @@ from autotune.run_directory import RunDirectory
 from tui import bindings, clipboard, screens, words
 from tui.ascii import AsciiFilter
 from tui.bindings import ScreenName
-from tui.bridge import Bridge, RunChanged
+from tui.bridge import RunChanged, Watch, watch_run
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.question import Choice, LeaveQuestion, Question
@@ -73,7 +73,7 @@ class AutotuneApp(App[int]):
         self.now_unix_s = unix_time
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._owns_run = owns_run
-        self._bridge: Bridge | None = None
+        self._bridge: Watch[RunNow] | None = None
         self._held: RunNow | None = None
         self._visited: list[ScreenName] = []
         self._painted_s = float("-inf")
@@ -99,7 +99,7 @@ class AutotuneApp(App[int]):
         self._held = None
         self.chosen_trial = None
         self.latest = RunNow(directory=directory)
-        self._bridge = Bridge(directory, self.post_message)
+        self._bridge = watch_run(directory, self.post_message)
         self._bridge.open()
         self._paint()
 
@@ -144,10 +144,18 @@ class AutotuneApp(App[int]):
                 told += f" last-copy.txt cannot be written: {error.strerror}."
         self.say(told + (clipboard.hint() if fits else ""))
 
-    def open_trial(self, number: int) -> None:
-        """Goes to the screen of a trial."""
+    def open_trial(self, number: int, *, log: bool = False) -> None:
+        """Goes to the screen of a trial, and to its log where that is wanted."""
         self.chosen_trial = number
         self.action_go("trial")
+        if log:
+            from tui.screens.trial import TrialScreen
+
+            def show_log() -> None:
+                if isinstance(self.front, TrialScreen):
+                    self.front.show_log()
+
+            self.call_after_refresh(show_log)
 
     def ask_user(
         self,
@@ -270,7 +278,9 @@ class AutotuneApp(App[int]):
             self.front.bring_up_to_date()
 
     def action_back(self) -> None:
-        """Goes back to the screen before, if there is one."""
+        """Closes what lies over the screen, or goes back to the screen before, if there is one."""
+        if self.front is not None and len(self.screen_stack) == 1 and self.front.close_part():
+            return
         if len(self._visited) > 1 and len(self.screen_stack) == 1:
             self._visited.pop()
             self.switch_screen(self._visited[-1])

@@ -150,3 +150,22 @@ def running(now: RunNow) -> str:
     where = f"  {wording.progress(view.progress)}" if view.progress else ""
     rests = "  (the picture rests meanwhile)" if is_quiet(view) else ""
     return f"#{trial.number}  {trial.configuration}{where}{rests}"
+
+
+def no_trials(now: RunNow) -> str:
+    """Why there are no trials to show."""
+    cause, remedy = what_ended_it(now)
+    if cause:
+        return f"There was no trial.\n{cause}\n{remedy}"
+    if now.directory is None:
+        return "No run is chosen."
+    if now.error is not None:
+        return f"The run cannot be read: {now.error}"
+    if not now.is_alive:
+        return "The run has not begun. An engine that takes it up is shown here at once."
+    stage = {
+        "new": "The engine starts.",
+        "probing": "The machine is being measured, or known readings are being looked up.",
+        "loading": "Model and data are being loaded and checked.",
+    }.get(now.view.stage, "The first trial is about to begin.")
+    return f"No trials yet.\n{stage}"

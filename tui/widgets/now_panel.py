@@ -1,4 +1,4 @@
-"""Best, now and memory: three rows that never scroll away."""
+"""Best, now and memory: rows that never scroll away."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from textual.containers import Vertical
 from autotune.units import format_bytes
 from autotune.view import RunView
 from tui import words
+from tui.pictures import best_so_far
+from tui.pictures.bars import bar
 from tui.run_now import RunNow
 from tui.widgets.one_line import OneLine
 
@@ -19,6 +21,7 @@ class NowPanel(Vertical):
 
     DEFAULT_CSS = """
     NowPanel { height: auto; padding: 0 1; }
+    NowPanel #remedy { color: $text-warning; }
     """
 
     def compose(self) -> ComposeResult:
@@ -26,12 +29,20 @@ class NowPanel(Vertical):
         yield OneLine(id="best")
         yield OneLine(id="now")
         yield OneLine(id="memory")
+        yield OneLine(id="so-far")
+        yield OneLine(id="remedy")
 
     def show_run(self, now: RunNow) -> None:
         """Brings the rows up to date."""
         self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(f"mem   {memory(now.view, self.size.width)}")
+        self.query_one("#so-far", OneLine).say(
+            f"gain  {best_so_far.one_line(now.view, min(60, self.size.width - 10))}"
+        )
+        _, remedy = words.what_ended_it(now)
+        self.query_one("#remedy", OneLine).display = bool(remedy)
+        self.query_one("#remedy", OneLine).say(f"do    {remedy}")
 
 
 def used_bytes(view: RunView) -> int | None:
@@ -54,9 +65,3 @@ def memory(view: RunView, width: int) -> str:
     cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
     return f"{bar(used / max(1, limit_bytes), cells)} {figures}"
 
-
-def bar(part: float, cells: int) -> str:
-    """A bar of so many cells, filled by that part in eighths of a cell."""
-    eighths = round(max(0.0, min(1.0, part)) * cells * 8)
-    whole, rest = divmod(eighths, 8)
-    return ("█" * whole + " ▏▎▍▌▋▊▉"[rest].strip()).ljust(cells, "░")
