@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 ScreenName: TypeAlias = Literal["setup", "probes", "search", "trial", "export"]
 Needs: TypeAlias = Literal["nothing", "run", "engine", "trial"]
@@ -57,6 +57,7 @@ class Key:
 _GO = "Screens"
 _RUN = "The run"
 _VIEW = "What is shown"
+_CURSOR = "The cursor"
 _APP = "The program"
 
 EVERYWHERE: tuple[Key, ...] = (
@@ -122,7 +123,7 @@ EVERYWHERE: tuple[Key, ...] = (
         label="Back",
         help="Go back to the screen before this one.",
         group=_GO,
-        verb="app.back",
+        verb="app.go_back",
     ),
     Key(
         id="hold_view",
@@ -257,7 +258,7 @@ SEARCH: tuple[Key, ...] = (
         shown="↓",
         label="Down",
         help="Move the cursor down.",
-        group=_VIEW,
+        group=_CURSOR,
         verb="screen.move(1)",
         screen="search",
         needs="trial",
@@ -268,7 +269,7 @@ SEARCH: tuple[Key, ...] = (
         shown="↑",
         label="Up",
         help="Move the cursor up.",
-        group=_VIEW,
+        group=_CURSOR,
         verb="screen.move(-1)",
         screen="search",
         needs="trial",
@@ -279,7 +280,7 @@ SEARCH: tuple[Key, ...] = (
         shown="PgDn",
         label="Page down",
         help="Move the cursor down by a page.",
-        group=_VIEW,
+        group=_CURSOR,
         verb="screen.move_page(1)",
         screen="search",
         needs="trial",
@@ -290,7 +291,7 @@ SEARCH: tuple[Key, ...] = (
         shown="PgUp",
         label="Page up",
         help="Move the cursor up by a page.",
-        group=_VIEW,
+        group=_CURSOR,
         verb="screen.move_page(-1)",
         screen="search",
         needs="trial",
@@ -301,7 +302,7 @@ SEARCH: tuple[Key, ...] = (
         shown="home",
         label="First",
         help="Move the cursor to the first row.",
-        group=_VIEW,
+        group=_CURSOR,
         verb="screen.move_end(-1)",
         screen="search",
         needs="trial",
@@ -312,7 +313,7 @@ SEARCH: tuple[Key, ...] = (
         shown="end",
         label="Last",
         help="Move the cursor to the last row.",
-        group=_VIEW,
+        group=_CURSOR,
         verb="screen.move_end(1)",
         screen="search",
         needs="trial",
@@ -509,12 +510,10 @@ def live_on(screen: ScreenName) -> tuple[Key, ...]:
     return (*keys_of(screen), *keys_of(None))
 
 
-def of(screen: ScreenName | None) -> list[Binding]:
+def of(screen: ScreenName | None) -> list[BindingType]:
     """The keys of a screen in Textual's form, for `BINDINGS`."""
     return [
-        Binding(
-            key.keys, key.verb, key.label, show=False, id=key.id, priority=key.priority
-        )
+        Binding(key.keys, key.verb, key.label, show=False, id=key.id, priority=key.priority)
         for key in keys_of(screen)
     ]
 

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from textual.message import Message
 
-from autotune.display.watch import is_quiet
+from autotune.display.quiet import is_quiet
 from autotune.run_directory import RunDirectory
 from tui.log_reader import LogNow, LogReader
 from tui.run_now import RunNow, RunReader

@@ -1,4 +1,9 @@
-"""A grid of characters between two axes, for a handful of points that have names."""
+"""A grid of characters between two axes, for a handful of points that have names.
+
+Libraries for plots were tried in the nine rows that a window of 80x24 has for a picture. They draw
+curves well, but leave four to six rows for the points, name a point or mark it, not both, and one
+of them takes a second to load. Here a point is a glyph with a trial's number.
+"""
 
 from __future__ import annotations
 
@@ -77,9 +82,9 @@ class Axes:
     def put(self, column: int, row: int, text: str, style: str = "", *, over: bool = True) -> None:
         """Writes a text from a cell on, as far as there is room."""
         for at, character in enumerate(text, start=column):
-            if 0 <= at < self.num_cells and 0 <= row < self.num_rows:
-                if over or (at, row) not in self._cells:
-                    self._cells[at, row] = (character, style)
+            is_inside = 0 <= at < self.num_cells and 0 <= row < self.num_rows
+            if is_inside and (over or (at, row) not in self._cells):
+                self._cells[at, row] = (character, style)
 
     def is_free(self, column: int, row: int, num: int) -> bool:
         """Whether a text of that length would cover nothing."""
@@ -94,11 +99,15 @@ class Axes:
 
     def _line(self, row: int) -> Content:
         high, low = self.y[1], self.y[0]
-        is_named = row in {0, self.num_rows - 1} or (self.num_rows >= 7 and row == self.num_rows // 2)
+        is_named = row in {0, self.num_rows - 1} or (
+            self.num_rows >= 7 and row == self.num_rows // 2
+        )
         value = high - (high - low) * row / max(1, self.num_rows - 1)
         label = self.name_y(value) if is_named else ""
         parts: list[Content] = [
-            Content.styled(f"{label:>{self.label_cells - 1}} {'┤' if is_named else '│'}", "$text-muted")
+            Content.styled(
+                f"{label:>{self.label_cells - 1}} {'┤' if is_named else '│'}", "$text-muted"
+            )
         ]
         for column in range(self.num_cells):
             character, style = self._cells.get((column, row), (" ", ""))

@@ -51,11 +51,16 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     return [*lines, Content.styled(_legend(predictions)[:width], "$text-muted")]
 
 
+def wanted_rows(view: RunView) -> int:
+    """Rows that the whole map takes."""
+    known = [*candidates(view), *(trial.configuration for trial in view.trials)]
+    return len({c.checkpointing for c in known}) + 2
+
+
 def _legend(predictions: Mapping[Configuration, int]) -> str:
-    ends = "▲ out of memory  ✗ failed  · not tried"
     if predictions:
-        return f"40.2 measured  (2.1 GiB) predicted peak, not measured  {ends}"
-    return f"40.2 measured  {ends}; fit: unknown before a trial"
+        return "40.2 measured  (2.10 G) predicted peak, not measured  ▲ out of memory  · not tried"
+    return "40.2 measured  ▲ out of memory  ✗ failed  · fit unknown before a trial"
 
 
 def _form_name(form: Checkpointing) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from textual.content import Content
 
@@ -76,7 +77,7 @@ def _draw_limit(axes: Axes, limit: int | None) -> None:
 
 
 def _draw_front(axes: Axes, kept: Sequence[TrialView]) -> None:
-    for one, other in zip(kept, kept[1:], strict=False):
+    for one, other in pairwise(kept):
         left, right = axes.column(_memory(one)), axes.column(_memory(other))
         for column in range(left + 1, right):
             axes.put(column, axes.row(_rate(one)), "·", "$text-muted", over=False)

@@ -27,7 +27,6 @@ class SearchScreen(CopyTrial, RunScreen):
     """Trials, pictures and events of a run; from 132 columns on also one trial beside them."""
 
     NAME = "search"
-    CSS_PATH = "search.tcss"
     BINDINGS = bindings.of("search")
 
     def compose_body(self) -> Iterable[Widget]:
@@ -74,7 +73,13 @@ class SearchScreen(CopyTrial, RunScreen):
         self.query_one("#events", Picture).show(
             shown if self.query_one("#events", Picture).picture != "events" else now
         )
+        self._fit_pane()
         self._show_detail(now)
+
+    def _fit_pane(self) -> None:
+        """Where there is one pane for all pictures, it is as high as its picture."""
+        pane = self.query_one("#events", Picture)
+        pane.styles.height = pane.wanted_rows if self.has_class("-medium") else None
 
     def tick(self) -> None:
         """The clock goes on, and with it what runs now."""

@@ -20,7 +20,6 @@ class TrialScreen(CopyTrial, RunScreen):
     """Everything that is known of a trial."""
 
     NAME = "trial"
-    CSS_PATH = "trial.tcss"
     BINDINGS = bindings.of("trial")
 
     def compose_body(self) -> Iterable[Widget]:
@@ -69,7 +68,9 @@ class TrialScreen(CopyTrial, RunScreen):
         """Arrow keys scroll what is in sight."""
         if not isinstance(self.focused, Input):
             detail = self.detail
-            target = detail.rows if detail.tab == "log" else detail.query_one("#text", VerticalScroll)
+            target = (
+                detail.rows if detail.tab == "log" else detail.query_one("#text", VerticalScroll)
+            )
             self.set_focus(target, scroll_visible=False)
 
     def show_log(self) -> None:

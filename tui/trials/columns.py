@@ -151,7 +151,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         id="rate",
         head="samples/s",
-        width=9,
+        width=10,
         cell=_shown(_rate, format_rate),
         value=_rate,
         worth=9,
@@ -166,7 +166,9 @@ COLUMNS: tuple[Column, ...] = (
         worth=2,
     ),
     Column(id="peak", head="peak", width=8, cell=_shown(_peak, format_bytes), value=_peak, worth=7),
-    Column(id="step", head="step", width=8, cell=_shown(_step, format_seconds), value=_step, worth=3),
+    Column(
+        id="step", head="step", width=8, cell=_shown(_step, format_seconds), value=_step, worth=3
+    ),
     Column(
         id="gain",
         head="vs base",
@@ -223,7 +225,7 @@ def in_order(
             others.append(trial)
         else:
             valued.append((value, trial))
-    valued.sort(key=lambda pair: (pair[0], -pair[1].number), reverse=is_descending)  # type: ignore[arg-type,return-value]
+    valued.sort(key=lambda pair: (pair[0], -pair[1].number), reverse=is_descending)
     others.sort(key=lambda trial: -trial.number)
     return [*running, *(trial for _, trial in valued), *others]
 

@@ -7,7 +7,7 @@ import json
 from autotune.display import wording
 from autotune.view import TrialView
 from tui.run_now import RunNow
-from tui.trials import columns, story
+from tui.trials import columns
 
 
 def configuration(trial: TrialView) -> str:

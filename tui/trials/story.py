@@ -30,6 +30,8 @@ from tui.run_now import RunNow
 
 _BAR_CELLS = 30
 _NAME_CELLS = 11
+_FIGURE_CELLS = 28
+"""What is kept free beside a bar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +42,9 @@ class Section:
     lines: tuple[Content, ...]
 
 
-def sections(trial: TrialView, now: RunNow) -> list[Section]:
-    """The story of a trial, what matters most first."""
+def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
+    """The story of a trial, what matters most first; bars are as long as the width allows."""
+    cells = max(6, min(_BAR_CELLS, width - _NAME_CELLS - _FIGURE_CELLS))
     parts = [
         Section(title="what happened", lines=tuple(_what_happened(trial, now.view))),
         Section(title="what it means", lines=tuple(_what_it_means(trial, now.view))),
@@ -49,8 +52,13 @@ def sections(trial: TrialView, now: RunNow) -> list[Section]:
     measured = trial.measured
     if measured is not None:
         parts += [
-            Section(title="memory", lines=tuple(_memory(measured, trial.predicted, now.view))),
-            Section(title=f"a step, {format_seconds(measured.speed.step_s)}", lines=tuple(_step(measured))),
+            Section(
+                title="memory", lines=tuple(_memory(measured, trial.predicted, now.view, cells))
+            ),
+            Section(
+                title=f"a step, {format_seconds(measured.speed.step_s)}",
+                lines=tuple(_step(measured, cells)),
+            ),
         ]
     baseline = now.view.baseline
     if baseline is not None and baseline.number != trial.number:
@@ -69,7 +77,8 @@ def _what_happened(trial: TrialView, view: RunView) -> Iterator[Content]:
     outcome = trial.outcome
     if outcome is None:
         progress = view.progress
-        where = f": {wording.progress(progress)}" if _is_about(progress, trial) else "."
+        is_known = progress is not None and progress.number == trial.number
+        where = f": {wording.progress(progress)}" if progress is not None and is_known else "."
         yield Content(f"It runs{where}")
     else:
         yield Content.styled(_sentence(outcome), words.TONES[outcome.kind])
@@ -80,15 +89,18 @@ def _what_happened(trial: TrialView, view: RunView) -> Iterator[Content]:
     if trial.why:
         yield Content(f"Tried because: {one_line(trial.why)}")
     if trial.wall_s is not None:
-        overhead = f", {format_seconds(trial.overhead_s)} of it beside its own steps" if trial.overhead_s else ""
+        overhead = (
+            f", {format_seconds(trial.overhead_s)} of it beside its own steps"
+            if trial.overhead_s
+            else ""
+        )
         yield Content(f"It took {format_seconds(trial.wall_s)}{overhead}.")
     if trial.origin is not None:
         origin = trial.origin
-        yield Content(f"Run on {one_line(origin.host)} by its run {one_line(origin.run)}, #{origin.number} there.")
-
-
-def _is_about(progress: object, trial: TrialView) -> bool:
-    return getattr(progress, "number", None) == trial.number
+        yield Content(
+            f"Run on {one_line(origin.host)} by its run {one_line(origin.run)}, "
+            f"as #{origin.number} there."
+        )
 
 
 def _sentence(outcome: Outcome) -> str:
@@ -122,7 +134,8 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
         yield Content(f"{format_change(ratio)} against the baseline's trial, before confirmation.")
     confirmed = view.confirmed
     if confirmed is not None and trial.number in (confirmed.number, confirmed.baseline_number):
-        yield Content(f"{wording.confirmation(confirmed)}.")
+        told = wording.confirmation(confirmed)
+        yield Content(f"{told[:1].upper()}{told[1:]}.")
     elif view.best is not None and view.best.number == trial.number:
         yield Content("It is the best so far.")
     for closed in view.closed:
@@ -134,29 +147,34 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
 
 
 def _memory(
-    measured: Measured, predicted: Document | None, view: RunView
+    measured: Measured, predicted: Document | None, view: RunView, cells: int
 ) -> Iterator[Content]:
     use = measured.memory
     limit = view.machine.memory_limit_bytes if view.machine else None
-    most = max(limit or 0, use.total_bytes)
+    most = max(limit or 0, use.total_bytes, 1)
     tensors = "tensors" if use.reserved_bytes == use.allocated_bytes else "reserved"
-    yield _bar_line(tensors, use.reserved_bytes, most, format_bytes(use.reserved_bytes))
-    yield _bar_line("process", use.outside_bytes, most, f"{format_bytes(use.outside_bytes)} beside them")
     of = f" of {format_bytes(limit)}" if limit else ""
-    yield _bar_line("together", use.total_bytes, most, f"{format_bytes(use.total_bytes)}{of}")
+    for name, num_bytes, beside in (
+        (tensors, use.reserved_bytes, ""),
+        ("process", use.outside_bytes, ""),
+        ("together", use.total_bytes, of),
+    ):
+        yield _bar_line(name, num_bytes / most, cells, f"{format_bytes(num_bytes)}{beside}")
     for name, value in sorted((predicted or {}).items()):
         if isinstance(value, int | float) and not isinstance(value, bool):
             told = format_bytes(value) if name.endswith("_bytes") else f"{value:g}"
             title = name.removesuffix("_bytes").replace("_", " ")
-            yield Content.styled(f"{'predicted':<{_NAME_CELLS}}{title} {told}, before the trial ran", "$text-muted")
+            yield Content.styled(
+                f"{'predicted':<{_NAME_CELLS}}{title} {told}, before the trial ran", "$text-muted"
+            )
     yield Content.styled(f"{'counted':<{_NAME_CELLS}}{one_line(use.method)}", "$text-muted")
 
 
-def _step(measured: Measured) -> Iterator[Content]:
+def _step(measured: Measured, cells: int) -> Iterator[Content]:
     if measured.phases is not None:
-        yield from _phases(measured.phases)
+        yield from _phases(measured.phases, cells)
     if measured.exchange is not None:
-        yield from _exchange(measured.exchange)
+        yield from _exchange(measured.exchange, cells)
     times = measured.speed.step_times_s
     left_out = measured.speed.num_warmup_steps
     note = f", {left_out} before them not counted" if left_out else ""
@@ -166,10 +184,12 @@ def _step(measured: Measured) -> Iterator[Content]:
     )
     losses = [loss for loss in measured.speed.losses if loss is not None]
     if len(losses) > 1:
-        yield Content(f"{'loss':<{_NAME_CELLS}}{sparkline(losses)} {losses[0]:.4g} → {losses[-1]:.4g}")
+        yield Content(
+            f"{'loss':<{_NAME_CELLS}}{sparkline(losses)} {losses[0]:.4g} → {losses[-1]:.4g}"
+        )
 
 
-def _phases(phases: Phases) -> Iterator[Content]:
+def _phases(phases: Phases, cells: int) -> Iterator[Content]:
     parts = (
         ("data", phases.data_s),
         ("forward", phases.forward_s),
@@ -178,25 +198,22 @@ def _phases(phases: Phases) -> Iterator[Content]:
     )
     total = sum(seconds for _, seconds in parts) or 1.0
     for name, seconds in parts:
-        yield _bar_line(name, seconds, total, f"{seconds / total * 100:.0f} %  {format_seconds(seconds)}")
+        part = seconds / total
+        yield _bar_line(name, part, cells, f"{part * 100:3.0f} %  {format_seconds(seconds)}")
 
 
-def _exchange(exchange: Exchange) -> Iterator[Content]:
+def _exchange(exchange: Exchange, cells: int) -> Iterator[Content]:
     part = exchange.exposed_s / exchange.ddp_step_s if exchange.ddp_step_s else 0.0
-    yield _bar_line(
-        "exchange",
-        exchange.exposed_s,
-        exchange.ddp_step_s or 1.0,
-        f"{part * 100:.0f} % of a step waits for other ranks, {format_seconds(exchange.exposed_s)}",
-    )
+    waits = f"{part * 100:3.0f} %  {format_seconds(exchange.exposed_s)}, waiting for other ranks"
+    yield _bar_line("exchange", part, cells, waits)
     yield Content(
         f"{'averaging':<{_NAME_CELLS}}{format_seconds(exchange.averaging_s)} for "
         f"{format_bytes(exchange.averaging_bytes)}"
     )
 
 
-def _bar_line(name: str, value: float, most: float, figures: str) -> Content:
-    return Content(f"{name:<{_NAME_CELLS}}{bar(value / most if most else 0.0, _BAR_CELLS)} {figures}")
+def _bar_line(name: str, part: float, cells: int, figures: str) -> Content:
+    return Content(f"{name:<{_NAME_CELLS}}{bar(part, cells)} {figures}")
 
 
 def settings(configuration: Configuration) -> dict[str, str]:
@@ -226,8 +243,7 @@ def changes(before: Configuration, now: Configuration) -> Iterator[Content]:
 
 def command_again(trial: TrialView, now: RunNow) -> str:
     """The command that runs a trial again, alone."""
-    where = str(now.directory.path) if now.directory is not None else now.name
-    return shlex.join(["autotune", "trial", where, str(trial.number)])
+    return shlex.join(["autotune", "trial", words.how_to_call(now), str(trial.number)])
 
 
 def _again(trial: TrialView, now: RunNow) -> Iterator[Content]:

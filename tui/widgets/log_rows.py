@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.geometry import Size
@@ -13,7 +15,7 @@ from textual.strip import Strip
 class LogRows(ScrollView):
     """Lines of text as they stand. Nothing in them is markup."""
 
-    COMPONENT_CLASSES = {"log--found"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"log--found"}
     DEFAULT_CSS = """
     LogRows { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
     LogRows .log--found { background: $block-cursor-background; color: $block-cursor-foreground; }

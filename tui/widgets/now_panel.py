@@ -24,6 +24,10 @@ class NowPanel(Vertical):
     NowPanel #remedy { color: $text-warning; }
     """
 
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._now: RunNow | None = None
+
     def compose(self) -> ComposeResult:
         """One row each."""
         yield OneLine(id="best")
@@ -34,6 +38,7 @@ class NowPanel(Vertical):
 
     def show_run(self, now: RunNow) -> None:
         """Brings the rows up to date."""
+        self._now = now
         self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(f"mem   {memory(now.view, self.size.width)}")
@@ -44,12 +49,18 @@ class NowPanel(Vertical):
         self.query_one("#remedy", OneLine).display = bool(remedy)
         self.query_one("#remedy", OneLine).say(f"do    {remedy}")
 
+    def on_resize(self) -> None:
+        """Fits the bars to the new width."""
+        if self._now is not None:
+            self.show_run(self._now)
+
 
 def used_bytes(view: RunView) -> int | None:
-    """What the running trial occupies, or what the best one did."""
+    """What the running trial occupies, or what the confirmed or the best one did."""
     if view.progress is not None and view.progress.memory_bytes is not None:
         return view.progress.memory_bytes
-    best = view.trial(view.best.number) if view.best else None
+    chosen = view.confirmed or view.best
+    best = view.trial(chosen.number) if chosen else None
     return best.measured.memory.total_bytes if best is not None and best.measured else None
 
 
@@ -64,4 +75,3 @@ def memory(view: RunView, width: int) -> str:
     figures = f"{format_bytes(used)} of {format_bytes(limit_bytes)}"
     cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
     return f"{bar(used / max(1, limit_bytes), cells)} {figures}"
-

@@ -24,6 +24,7 @@ _DRAWN: dict[PictureName, Callable[[RunView, int, int], list[Content]]] = {
     "best so far": best_so_far.draw,
     "heat map": heat_map.draw,
 }
+_PLOT_ROWS = 10
 _TONES = {
     "warning_raised": "$text-warning",
     "best_changed": "bold $text",
@@ -38,7 +39,7 @@ class Picture(Vertical):
 
     DEFAULT_CSS = """
     Picture { height: auto; }
-    Picture Static { height: 1fr; text-wrap: nowrap; text-overflow: ellipsis; padding: 0 1; }
+    Picture #drawing { height: 1fr; text-wrap: nowrap; text-overflow: ellipsis; padding: 0 1; }
     """
 
     def __init__(self, name: PictureName, *, id: str | None = None) -> None:
@@ -76,6 +77,17 @@ class Picture(Vertical):
         self.picture = name
         self.query_one(Rule).tell(title=name)
         self.show(self._now)
+
+    @property
+    def wanted_rows(self) -> int:
+        """Rows that it would fill, the rule included, where there is no want of room."""
+        match self.picture:
+            case "events":
+                return 5
+            case "heat map":
+                return min(_PLOT_ROWS, heat_map.wanted_rows(self._now.view)) + 1
+            case _:
+                return _PLOT_ROWS + 1
 
     def tell(self, note: str) -> None:
         """Words at the right of the rule."""

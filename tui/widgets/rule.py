@@ -30,7 +30,7 @@ class Rule(OneLine):
         """Changes the words at the right, and the title where one is given."""
         self._title, self._note = title or self._title, note
         if self.size.width:
-            self.say(ruled(self._title, self._note, self.size.width - 1))
+            self.say(Content.assemble(" ", ruled(self._title, self._note, self.size.width - 2)))
 
     def on_resize(self) -> None:
         """Fills the new width."""

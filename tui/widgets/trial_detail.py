@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import wrap
 from typing import Literal, TypeAlias, get_args
 
 from textual.app import ComposeResult
@@ -11,7 +12,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from autotune.display import wording
-from autotune.display.watch import is_quiet
+from autotune.display.quiet import is_quiet
 from autotune.view import TrialView
 from tui import words
 from tui.bridge import LogChanged, Watch, watch_log
@@ -110,9 +111,9 @@ class TrialDetail(Vertical):
         if self.tab == "settings":
             return Content("\n").join(story.configuration_lines(trial, now))
         lines: list[Content] = []
-        for section in story.sections(trial, now):
+        for section in story.sections(trial, now, width - 2):
             lines.append(ruled(section.title, "", width))
-            lines += [Content.assemble("  ", line) for line in section.lines]
+            lines += [row for line in section.lines for row in _wrapped(line, width - 2)]
         return Content("\n").join(lines)
 
     def _draw_tabs(self) -> None:
@@ -184,6 +185,13 @@ class TrialDetail(Vertical):
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+
+def _wrapped(line: Content, width: int) -> list[Content]:
+    """A line of one style in rows that hang below each other."""
+    style = line.spans[0].style if line.spans else ""
+    rows = wrap(line.plain, width, subsequent_indent="  ", break_long_words=True) or [""]
+    return [Content.styled(f"  {row}", style) for row in rows]
 
 
 def _nothing_to_show(now: RunNow) -> str:

@@ -7,6 +7,8 @@ sight, and equal rows are not sent again.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -27,7 +29,7 @@ from tui.trials.filter import Filter
 class TrialRows(ScrollView):
     """The rows, with a cursor that stays on its trial whatever moves around it."""
 
-    COMPONENT_CLASSES = {
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
         "rows--measured",
         "rows--failed",
         "rows--out_of_memory",
@@ -72,9 +74,7 @@ class TrialRows(ScrollView):
         self.number: int | None = None
         """Number of the trial under the cursor."""
 
-    def fill(
-        self, trials: list[TrialView], view: RunView, chosen: tuple[Column, ...]
-    ) -> None:
+    def fill(self, trials: list[TrialView], view: RunView, chosen: tuple[Column, ...]) -> None:
         """Shows other rows; what is the same as before is not drawn again."""
         before = self._trials, self._columns, self._cursor
         self._trials, self._columns, self._view = trials, chosen, view
@@ -124,9 +124,7 @@ class TrialRows(ScrollView):
             for at in (self._cursor, index):
                 self.refresh(Region(0, at - self.scroll_offset.y, self.size.width, 1))
             self._cursor = index
-        self.scroll_to_region(
-            Region(0, index, 1, 1), animate=False, force=True, immediate=True
-        )
+        self.scroll_to_region(Region(0, index, 1, 1), animate=False, force=True, immediate=True)
         self._settle_number()
 
     def _settle_number(self) -> None:
@@ -171,9 +169,7 @@ class TableHead(Static):
         self._columns: tuple[Column, ...] = ()
         self._said = ""
 
-    def show(
-        self, chosen: tuple[Column, ...], sorted_by: Column, *, is_descending: bool
-    ) -> None:
+    def show(self, chosen: tuple[Column, ...], sorted_by: Column, *, is_descending: bool) -> None:
         """Names the columns."""
         self._columns = chosen
         text = f" {columns.head(chosen, sorted_by, is_descending=is_descending)}"
@@ -226,9 +222,7 @@ class TrialTable(Vertical):
             is_descending=self.is_descending,
         )
         self.num_shown = len(trials)
-        self.query_one(TableHead).show(
-            chosen, self.sorted_by, is_descending=self.is_descending
-        )
+        self.query_one(TableHead).show(chosen, self.sorted_by, is_descending=self.is_descending)
         self.rows.fill(trials, view, chosen)
 
     def sort_by(self, column: Column) -> None:
