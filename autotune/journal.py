@@ -169,7 +169,9 @@ class Tail:
     that was put in the place of another one is read from its start.
     """
 
-    def __init__(self, path: Path, progress_path: Path | None = None, *, start_seq: int = 0) -> None:
+    def __init__(
+        self, path: Path, progress_path: Path | None = None, *, start_seq: int = 0
+    ) -> None:
         self._path = path
         self._progress_path = progress_path
         self._start_seq = start_seq

@@ -18,13 +18,13 @@ from textual.timer import Timer
 
 from autotune import control
 from autotune.control import Verb
-from autotune.display.watch import is_quiet
+from autotune.display.quiet import is_quiet
 from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory
 from tui import bindings, clipboard, screens, words
 from tui.ascii import AsciiFilter
 from tui.bindings import ScreenName
-from tui.bridge import Bridge, RunChanged
+from tui.bridge import RunChanged, Watch, watch_run
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.question import Choice, LeaveQuestion, Question
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 PAINT_INTERVAL_S = 0.5
 """What changes by itself is painted this often at most."""
 TICK_S = 1.0
+_LONGEST_WAY_BACK = 20
 
 
 class AutotuneApp(App[int]):
@@ -51,10 +52,10 @@ class AutotuneApp(App[int]):
         form: What setup begins with; None is an empty form.
     """
 
-    CSS_PATH = "app.tcss"
+    CSS_PATH: ClassVar = ["app.tcss", *screens.stylesheets()]
     TITLE = "autotune"
     BINDINGS = bindings.of(None)
-    SCREENS: ClassVar = screens.factories()
+    MODES: ClassVar = screens.factories()
 
     def __init__(
         self,
@@ -66,6 +67,10 @@ class AutotuneApp(App[int]):
         unix_time: Callable[[], float] = time.time,
         form: JobForm | None = None,
     ) -> None:
+        first: ScreenName = "search" if directory is not None else "setup"
+        if first not in screens.PLACES:
+            first = "search"
+        self.DEFAULT_MODE = first  # type: ignore[misc]  # the first screen depends on the run
         super().__init__()
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -79,9 +84,9 @@ class AutotuneApp(App[int]):
         self.form = form
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._owns_run = owns_run
-        self._bridge: Bridge | None = None
+        self._bridge: Watch[RunNow] | None = None
         self._held: RunNow | None = None
-        self._visited: list[ScreenName] = []
+        self._visited: list[ScreenName] = [first]
         self._painted_s = float("-inf")
         self._paint_timer: Timer | None = None
         self._stop_asked: Verb | None = None
@@ -105,7 +110,7 @@ class AutotuneApp(App[int]):
         self._held = None
         self.chosen_trial = None
         self.latest = RunNow(directory=directory)
-        self._bridge = Bridge(directory, self.post_message)
+        self._bridge = watch_run(directory, self.post_message)
         self._bridge.open()
         self._paint()
 
@@ -148,10 +153,18 @@ class AutotuneApp(App[int]):
                 told += f" last-copy.txt cannot be written: {error.strerror}."
         self.say(told + (clipboard.hint() if fits else ""))
 
-    def open_trial(self, number: int) -> None:
-        """Goes to the screen of a trial."""
+    def open_trial(self, number: int, *, log: bool = False) -> None:
+        """Goes to the screen of a trial, and to its log where that is wanted."""
         self.chosen_trial = number
         self.action_go("trial")
+        if log:
+            from tui.screens.trial import TrialScreen
+
+            def show_log() -> None:
+                if isinstance(self.front, TrialScreen):
+                    self.front.show_log()
+
+            self.call_after_refresh(show_log)
 
     def ask_user(
         self,
@@ -169,17 +182,6 @@ class AutotuneApp(App[int]):
         self.push_screen(Question(title, explanation, choices), done)
 
     # Life of the application.
-
-    def get_default_screen(self) -> Screen[object]:
-        """The first screen: the search of a run, or setup where there is none."""
-        first: ScreenName = "search" if self.latest.directory is not None else "setup"
-        if first not in screens.PLACES:
-            first = "search"
-        self._visited = [first]
-        screen = self.get_screen(first)
-        self._load_screen_css(screen)
-        screen._push_result_callback(self, None)
-        return screen
 
     def on_mount(self) -> None:
         """Begins to follow the run."""
@@ -228,8 +230,10 @@ class AutotuneApp(App[int]):
             before.is_read,
             before.error,
         )
+        if now.is_read and not before.is_read:
+            self._paint()
         # Nothing of ours repaints while speed is measured on the processor that would paint.
-        if is_news or not (is_quiet(now.view) and is_quiet(before.view)):
+        elif is_news or not (is_quiet(now.view) and is_quiet(before.view)):
             self._paint_soon()
 
     def _paint_soon(self) -> None:
@@ -250,14 +254,19 @@ class AutotuneApp(App[int]):
 
     def _tick(self) -> None:
         front = self.front
-        if front is not None and front.is_mounted and self.latest.is_alive:
-            if not is_quiet(self.latest.view):
-                front.tick()
+        is_running = self.latest.is_alive and not is_quiet(self.latest.view)
+        if front is not None and front.is_mounted and is_running:
+            front.tick()
 
     @property
     def front(self) -> RunScreen | None:
         """The screen in front, or the one below a question."""
         return next((s for s in reversed(self.screen_stack) if isinstance(s, RunScreen)), None)
+
+    @property
+    def _is_asking(self) -> bool:
+        """Whether a box stands over the screen in front."""
+        return self.screen is not self.front
 
     @property
     def num_held_back(self) -> int:
@@ -268,19 +277,18 @@ class AutotuneApp(App[int]):
 
     def action_go(self, name: ScreenName) -> None:
         """Goes to a screen."""
-        if name not in screens.PLACES or self.front is None or len(self.screen_stack) > 1:
-            return
-        if self.front.NAME != name:
-            self._visited = [*self._visited, name][-20:]
-            self.switch_screen(name)
-        else:
-            self.front.bring_up_to_date()
+        if name in screens.PLACES and not self._is_asking and name != self._visited[-1]:
+            self._visited = [*self._visited, name][-_LONGEST_WAY_BACK:]
+            self.switch_mode(name)
 
-    def action_back(self) -> None:
-        """Goes back to the screen before, if there is one."""
-        if len(self._visited) > 1 and len(self.screen_stack) == 1:
+    def action_go_back(self) -> None:
+        """Closes what lies over the screen, or goes back to the screen before, if there is one."""
+        front = self.front
+        if front is None or self._is_asking or front.close_part():
+            return
+        if len(self._visited) > 1:
             self._visited.pop()
-            self.switch_screen(self._visited[-1])
+            self.switch_mode(self._visited[-1])
 
     def action_hold_view(self) -> None:
         """Holds what is shown, or lets it go on."""
@@ -338,7 +346,7 @@ class AutotuneApp(App[int]):
         from tui.screens.help import Help
 
         front = self.front
-        if front is not None and len(self.screen_stack) == 1:
+        if front is not None and not self._is_asking:
             usable = frozenset(
                 key.id for key in bindings.live_on(front.NAME) if front.has(key.needs)
             )
@@ -348,7 +356,7 @@ class AutotuneApp(App[int]):
         """Leaves at once where no run goes on; asks otherwise."""
         if not self.latest.is_alive:
             self.exit(self.exit_code)
-        elif len(self.screen_stack) == 1:
+        elif not self._is_asking:
             in_trial = self.latest.view.running is not None
             self.push_screen(LeaveQuestion(in_trial=in_trial), self._left)
 
@@ -361,7 +369,7 @@ class AutotuneApp(App[int]):
         elif self._stop_asked is not None:
             self._left("stop_now")
         else:
-            while len(self.screen_stack) > 1:
+            while self._is_asking:
                 self.pop_screen()
             self.action_leave()
 

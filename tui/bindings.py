@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 
 ScreenName: TypeAlias = Literal["setup", "probes", "search", "trial", "export"]
 Needs: TypeAlias = Literal["nothing", "run", "engine", "trial"]
@@ -57,6 +57,7 @@ class Key:
 _GO = "Screens"
 _RUN = "The run"
 _VIEW = "What is shown"
+_CURSOR = "The cursor"
 _APP = "The program"
 
 EVERYWHERE: tuple[Key, ...] = (
@@ -122,7 +123,7 @@ EVERYWHERE: tuple[Key, ...] = (
         label="Back",
         help="Go back to the screen before this one.",
         group=_GO,
-        verb="app.back",
+        verb="app.go_back",
     ),
     Key(
         id="hold_view",
@@ -252,6 +253,94 @@ SEARCH: tuple[Key, ...] = (
         needs="run",
     ),
     Key(
+        id="search.down",
+        keys="down,j",
+        shown="↓",
+        label="Down",
+        help="Move the cursor down.",
+        group=_CURSOR,
+        verb="screen.move(1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.up",
+        keys="up,k",
+        shown="↑",
+        label="Up",
+        help="Move the cursor up.",
+        group=_CURSOR,
+        verb="screen.move(-1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.page_down",
+        keys="pagedown",
+        shown="PgDn",
+        label="Page down",
+        help="Move the cursor down by a page.",
+        group=_CURSOR,
+        verb="screen.move_page(1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.page_up",
+        keys="pageup",
+        shown="PgUp",
+        label="Page up",
+        help="Move the cursor up by a page.",
+        group=_CURSOR,
+        verb="screen.move_page(-1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.first",
+        keys="home,g",
+        shown="home",
+        label="First",
+        help="Move the cursor to the first row.",
+        group=_CURSOR,
+        verb="screen.move_end(-1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.last",
+        keys="end,G",
+        shown="end",
+        label="Last",
+        help="Move the cursor to the last row.",
+        group=_CURSOR,
+        verb="screen.move_end(1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.next_tab",
+        keys="right_square_bracket",
+        shown="]",
+        label="Tabs",
+        help="Show the next tab of the trial on the right of a wide window; [ the one before.",
+        group=_VIEW,
+        verb="screen.turn(1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
+        id="search.previous_tab",
+        keys="left_square_bracket",
+        shown="[",
+        label="Tab before",
+        help="Show the tab before this one.",
+        group=_VIEW,
+        verb="screen.turn(-1)",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
         id="search.open",
         keys="enter",
         shown="⏎",
@@ -302,47 +391,47 @@ SEARCH: tuple[Key, ...] = (
 TRIAL: tuple[Key, ...] = (
     Key(
         id="trial.next_tab",
-        keys="right_square_bracket,tab",
+        keys="right_square_bracket",
         shown="]",
         label="Tabs",
         help="Show the next tab: summary, configuration, log.",
         group=_VIEW,
-        verb="screen.next_tab",
+        verb="screen.turn(1)",
         screen="trial",
         in_footer=True,
         needs="trial",
     ),
     Key(
         id="trial.previous_tab",
-        keys="left_square_bracket,shift+tab",
+        keys="left_square_bracket",
         shown="[",
         label="Tab before",
         help="Show the tab before this one.",
         group=_VIEW,
-        verb="screen.previous_tab",
+        verb="screen.turn(-1)",
         screen="trial",
         needs="trial",
     ),
     Key(
         id="trial.next",
-        keys="n,greater_than_sign,right",
+        keys="n,greater_than_sign",
         shown="n",
         label="Next",
         help="Show the next trial.",
         group=_VIEW,
-        verb="screen.next_trial",
+        verb="screen.other(1)",
         screen="trial",
         in_footer=True,
         needs="trial",
     ),
     Key(
         id="trial.previous",
-        keys="p,less_than_sign,left",
+        keys="p,less_than_sign",
         shown="p",
         label="Previous",
         help="Show the trial before this one.",
         group=_VIEW,
-        verb="screen.previous_trial",
+        verb="screen.other(-1)",
         screen="trial",
         in_footer=True,
         needs="trial",
@@ -589,7 +678,7 @@ def live_on(screen: ScreenName) -> tuple[Key, ...]:
     return (*keys_of(screen), *keys_of(None))
 
 
-def of(screen: ScreenName | None) -> list[Binding]:
+def of(screen: ScreenName | None) -> list[BindingType]:
     """The keys of a screen in Textual's form, for `BINDINGS`."""
     return [
         Binding(key.keys, key.verb, key.label, show=False, id=key.id, priority=key.priority)

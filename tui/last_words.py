@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from autotune.display.output import one_line, plain_text
 from tui import words
 from tui.run_now import RunNow
@@ -19,7 +21,7 @@ def last_words(now: RunNow, exit_code: int) -> list[str]:
         lines += [f"  cause  {cause}", f"  remedy {remedy}"]
     if now.view.exported is not None:
         lines.append(f"  files  {one_line(now.view.exported.directory)}")
-    run = one_line(str(now.directory.path))
+    run = shlex.quote(words.how_to_call(now))
     if now.is_alive:
         lines.append(f"  The run goes on. Look again: autotune tui {run}")
     elif now.form == "finished":

@@ -93,7 +93,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
 
 
 def _end_without_fail(code: int) -> None:
-    """A terminal that hung up may keep threads waiting for it: then nothing is worth waiting for."""
+    """A terminal that hung up may keep threads waiting: then nothing is worth waiting for."""
     timer = threading.Timer(LAST_RESORT_S, os._exit, (code,))
     timer.daemon = True
     timer.start()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TypeAlias
 
+from autotune.configuration import Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
-from autotune.display.watch import is_quiet
+from autotune.display.quiet import is_quiet
+from autotune.events import TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
 from autotune.view import TrialView
 from tui.run_now import RunNow
+from tui.trials.columns import checkpointing
 
 Tone: TypeAlias = str
 """Name of a style of the theme that underlines what glyph and word say: `$text-success`, …"""
@@ -117,7 +122,7 @@ def best(now: RunNow) -> str:
     if confirmed is not None:
         trial = view.trial(confirmed.number)
         low, high = confirmed.speedup_ci95
-        what = f"#{confirmed.number}  {trial.configuration if trial else ''}".rstrip()
+        what = f"#{confirmed.number}  {short(trial.configuration) if trial else ''}".rstrip()
         rate = f"{format_rate(confirmed.samples_per_s)} samples/s"
         if confirmed.baseline_number in (None, confirmed.number):
             return f"{what}  {rate}  confirmed"
@@ -133,7 +138,7 @@ def best(now: RunNow) -> str:
     ratio = wording.speedup(trial, view)
     change = f"  {format_change(ratio)} vs baseline" if ratio is not None else ""
     peak = format_bytes(trial.measured.memory.total_bytes)
-    return f"#{trial.number}  {trial.configuration}  {rate}{change}  peak {peak}"
+    return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
 
 
 def running(now: RunNow) -> str:
@@ -143,10 +148,54 @@ def running(now: RunNow) -> str:
         cause, _ = what_ended_it(now)
         if cause:
             return cause
-        return "done" if now.form == "finished" else "nothing"
+        return "done" if now.form == "finished" else "waiting for an engine"
     trial = view.running
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
-    where = f"  {wording.progress(view.progress)}" if view.progress else ""
-    rests = "  (the picture rests meanwhile)" if is_quiet(view) else ""
-    return f"#{trial.number}  {trial.configuration}{where}{rests}"
+    where = f"  {_progress(view.progress)}" if view.progress else ""
+    rests = "  (the screen rests meanwhile)" if is_quiet(view) else ""
+    return f"#{trial.number}  {short(trial.configuration)}{where}{rests}"
+
+
+def _progress(progress: TrialProgressed) -> str:
+    """Where the trial stands; its memory has a row of its own."""
+    return wording.progress(replace(progress, memory_bytes=None))
+
+
+def short(configuration: Configuration) -> str:
+    """A configuration in few characters: `16×4`, `16×4 ckpt 2nd`, `8×2×2 ranks`."""
+    parts = [f"{configuration.micro_batch_size}×{configuration.accumulation_steps}"]
+    if configuration.world_size > 1:
+        parts.append(f"×{configuration.world_size} ranks")
+    if configuration.checkpointing.is_on:
+        parts.append(f" ckpt {checkpointing(configuration.checkpointing)}")
+    if configuration.local_sgd_steps > 1:
+        parts.append(f" sgd {configuration.local_sgd_steps}")
+    return "".join(parts)
+
+
+def no_trials(now: RunNow) -> str:
+    """Why there are no trials to show."""
+    cause, remedy = what_ended_it(now)
+    if cause:
+        return f"There was no trial.\n{cause}\n{remedy}"
+    if now.directory is None:
+        return "No run is chosen."
+    if now.error is not None:
+        return f"The run cannot be read: {now.error}"
+    if not now.is_alive:
+        return "The run has not begun. An engine that takes it up is shown here at once."
+    stage = {
+        "new": "The engine starts.",
+        "probing": "The machine is being measured, or known readings are being looked up.",
+        "loading": "Model and data are being loaded and checked.",
+    }.get(now.view.stage, "The first trial is about to begin.")
+    return f"No trials yet.\n{stage}"
+
+
+def how_to_call(now: RunNow) -> str:
+    """What to write for RUN in a command: its name where runs are kept by default, or its path."""
+    if now.directory is None:
+        return now.name
+    path = now.directory.path
+    return path.name if path.parent == Path("autotune-runs") else str(path)

@@ -298,11 +298,3 @@ def workload(facts: Document) -> str:
     if isinstance(longest := facts.get("tokens_max"), int):
         parts.append(f"longest {longest} tokens")
     return ", ".join(parts)
-
-
-def is_on_cpu(view: RunView) -> bool:
-    """Whether trials run on the processor that also draws; so it is assumed until it is known."""
-    devices = view.machine.machine.get("devices") if view.machine else None
-    if not isinstance(devices, list):
-        return True
-    return all(isinstance(device, dict) and device.get("kind") == "cpu" for device in devices)

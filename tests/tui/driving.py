@@ -25,9 +25,7 @@ def clock() -> float:
     return NOW_UNIX_S
 
 
-def drive(
-    app: App[int], size: Size, body: Callable[[Pilot[int]], Awaitable[None]]
-) -> None:
+def drive(app: App[int], size: Size, body: Callable[[Pilot[int]], Awaitable[None]]) -> None:
     """Runs the UI in a window of that size while `body` presses keys and looks."""
 
     async def run() -> None:
@@ -40,9 +38,7 @@ def drive(
     asyncio.run(run())
 
 
-async def until(
-    pilot: Pilot[int], condition: Callable[[], bool], limit_s: float = 20.0
-) -> None:
+async def until(pilot: Pilot[int], condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     """Waits until something holds; a slow machine has time."""
     deadline_s = time.monotonic() + limit_s
     while not condition():
@@ -61,9 +57,7 @@ def rows(app: App[int]) -> list[str]:
 
     The only place that reaches into Textual's compositor, which has no public way to this.
     """
-    update = app.screen._compositor.render_update(
-        full=True, screen_stack=app._background_screens
-    )
+    update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     assert isinstance(update, LayoutUpdate)
     return ["".join(part.text for part in strips).rstrip() for strips in update.strips]
 

@@ -68,7 +68,7 @@ TRIALS: tuple[tuple[Configuration, Outcome], ...] = (
         Failed(
             cause="RuntimeError: loss is not finite",
             remedy="Try a smaller learning rate.",
-            log="trials/006/worker.log",
+            log="trials/006/output.log",
         ),
     ),
     (configuration(2, 32), TimedOut(limit_s=30.0, cause="three times as slow as the baseline")),
@@ -117,9 +117,7 @@ def running_trial() -> list[Event]:
     ]
 
 
-def progress(
-    *, stage: str = "memory", step: int = 4, number: int = len(TRIALS)
-) -> TrialProgressed:
+def progress(*, stage: str = "memory", step: int = 4, number: int = len(TRIALS)) -> TrialProgressed:
     return TrialProgressed(
         number=number,
         stage=stage,
@@ -209,7 +207,7 @@ def make(root: Path, form: Form) -> RunDirectory:
         case "finished":
             run = write(root, [*searching(), *finishing(root)])
     for number in range(len(TRIALS)):
-        log = run.trial(number) / "worker.log"
+        log = run.trial(number) / "output.log"
         log.parent.mkdir(parents=True)
         log.write_text(f"trial {number} says hello\n")
     return run

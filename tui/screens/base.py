@@ -85,7 +85,19 @@ class RunScreen(Screen[None]):
         if now is not self._shown:
             self._shown = now
             self.show_run(now)
-            self.query_one(KeyBar).bring_up_to_date()
+            self.bring_keys_up_to_date()
+
+    def bring_keys_up_to_date(self) -> None:
+        """Shows which keys do something now."""
+        self.query_one(KeyBar).bring_up_to_date()
+
+    def close_part(self) -> bool:
+        """Closes what lies over the screen, such as a filter; esc asks for this first.
+
+        Returns:
+            Whether there was something to close.
+        """
+        return False
 
     def tick(self) -> None:
         """A second went by. The header's clock goes on; a subclass may add a line of its own."""
@@ -116,7 +128,8 @@ class RunScreen(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys whose need is not met do nothing, and the footer shows them dim."""
-        key = bindings.by_verb(f"screen.{action}", bindings.keys_of(self.NAME))
+        keys = bindings.keys_of(self.NAME)
+        key = next((key for key in keys if key.verb.partition("(")[0] == f"screen.{action}"), None)
         return True if key is None or self.has(key.needs) else None
 
     def on_mount(self) -> None:

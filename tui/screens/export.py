@@ -32,7 +32,7 @@ from tui.screens.prompt import Prompt
 from tui.screens.question import Choice
 from tui.widgets.one_line import OneLine
 from tui.widgets.rows import hanging, mark, padded, stacked
-from tui.widgets.section import Section
+from tui.widgets.rule import Rule
 
 EXPORT_LIMIT_S = 1000.0
 _HIGHLIGHT_UP_TO = 40_000
@@ -67,20 +67,20 @@ class ExportScreen(RunScreen):
         yield Static("", id="result", markup=False)
         with Container(id="export"):
             with VerticalScroll(id="answer"):
-                yield Section("recommendation", id="rule-head")
+                yield Rule("recommendation", id="rule-head")
                 yield Static("", id="head", markup=False)
-                yield Section("changes to what you have", id="rule-changes")
+                yield Rule("changes to what you have", id="rule-changes")
                 yield Static("", id="changes", markup=False)
-                yield Section("take instead", "t takes the next", id="rule-offers")
+                yield Rule("take instead", id="rule-offers")
                 yield OptionList(id="offers", markup=False, compact=True)
-                yield Section("files", id="rule-files")
+                yield Rule("files", id="rule-files")
                 yield OptionList(id="files", markup=False, compact=True)
-                yield Section("evidence", id="rule-evidence")
+                yield Rule("evidence", id="rule-evidence")
                 yield Static("", id="evidence", markup=False)
-                yield Section("beyond this evidence", id="rule-limits")
+                yield Rule("beyond this evidence", id="rule-limits")
                 yield Static("", id="limits", markup=False)
             with Container(id="side"):
-                yield Section("preview", id="rule-preview")
+                yield Rule("preview", id="rule-preview")
                 with VerticalScroll(id="preview-scroll"):
                     yield Static("", id="preview", markup=False)
 
@@ -140,17 +140,14 @@ class ExportScreen(RunScreen):
                 widget.display = has_answer
         self.set_class(not has_answer, "-no-answer")
         head = self.query_one("#head", Static)
-        rule = self.query_one("#rule-head", Section)
+        rule = self.query_one("#rule-head", Rule)
         if answer is None or offer is None:
-            rule.set_title(_title_without(now))
+            rule.tell(title=_title_without(now))
             rows = pages.unfinished(now, width) if _goes_on(now) else pages.ended(now, width)
             head.update(stacked(list(rows) or [_nothing_yet(now)]))
         else:
-            rule.set_title(
-                verdict.headline(answer)
-                if offer.kind is None
-                else f"taking {offer.title}: {offer.configuration}"
-            )
+            taken = f"taking {offer.title}: {offer.configuration}"
+            rule.tell(title=verdict.headline(answer) if offer.kind is None else taken)
             self._show_answer(answer, offer, now.view, width)
         self._show_doing()
 
@@ -169,6 +166,7 @@ class ExportScreen(RunScreen):
             pages.offer(one, answer.offers[0], width - 2, is_taken=one.kind == offer.kind)
             for one in answer.offers
         ]
+        self.query_one("#rule-offers", Rule).tell("t takes the next")
         _refill(offers, [str(one.kind) for one in answer.offers], options)
         has_others = len(answer.offers) > 1
         for widget in self.query("#offers, #rule-offers"):
@@ -180,7 +178,7 @@ class ExportScreen(RunScreen):
         num_written = sum(one.path is not None for one in found)
         place = f" in {found[0].path.parent}" if num_written and found[0].path else ""
         title = f"{num_written} files{place}" if num_written else "files to write"
-        self.query_one("#rule-files", Section).set_title(title)
+        self.query_one("#rule-files", Rule).tell(title=title)
         room = max(16, width - 30)
         rows = []
         for one in found:
@@ -203,7 +201,7 @@ class ExportScreen(RunScreen):
         self._previewed = file
         text, language = files.preview(file)
         title = f"preview  {file.name}" + (f"  {file.verified_with}" if file.verified_with else "")
-        self.query_one("#rule-preview", Section).set_title(title)
+        self.query_one("#rule-preview", Rule).tell(title=title)
         preview = self.query_one("#preview", Static)
         if language and len(text) <= _HIGHLIGHT_UP_TO:
             preview.update(highlight(text, language=language))
@@ -268,6 +266,13 @@ class ExportScreen(RunScreen):
             self.query_one("#preview-scroll").focus()
         else:
             self.query_one("#files").focus()
+
+    def close_part(self) -> bool:
+        """Closes a preview that stands in the place of the answer."""
+        if not self.has_class("-preview"):
+            return False
+        self.action_preview()
+        return True
 
     def action_write(self) -> None:
         """Asks where to, and writes the files of what is taken."""

@@ -22,7 +22,7 @@ from tui.screens.base import RunScreen
 from tui.screens.question import Choice
 from tui.widgets.one_line import OneLine
 from tui.widgets.rows import mark, stacked
-from tui.widgets.section import Section
+from tui.widgets.rule import Rule
 
 if TYPE_CHECKING:
     from tui.screens.setup import SetupScreen
@@ -51,18 +51,18 @@ class ProbesScreen(RunScreen):
         yield OneLine(id="doing")
         with VerticalScroll(id="probes"):
             with VerticalScroll(id="measured"):
-                yield Section("device", id="rule-device")
+                yield Rule("device", id="rule-device")
                 yield Static("", id="device", markup=False)
-                yield Section("measurements", "median, ± half the IQR", id="rule-readings")
+                yield Rule("measurements", id="rule-readings")
                 yield Static("", id="readings", markup=False)
             with VerticalScroll(id="meant"):
-                yield Section("memory", id="rule-memory")
+                yield Rule("memory", id="rule-memory")
                 yield Static("", id="memory", markup=False)
-                yield Section("what follows so far", id="rule-follows")
+                yield Rule("what follows so far", id="rule-follows")
                 yield Static("", id="follows", markup=False)
-                yield Section("between ranks", id="rule-links")
+                yield Rule("between ranks", id="rule-links")
                 yield Static("", id="links", markup=False)
-                yield Section("notes", id="rule-notes")
+                yield Rule("notes", id="rule-notes")
                 yield Static("", id="notes", markup=False)
 
     def on_mount(self) -> None:
@@ -103,8 +103,11 @@ class ProbesScreen(RunScreen):
         """The form, which knows the machine where it planned a job."""
         from tui.screens.setup import SetupScreen
 
-        screen = self.owner.get_screen("setup")
-        return screen if isinstance(screen, SetupScreen) else None
+        try:
+            bottom = self.app.get_screen_stack("setup")[0]
+        except KeyError:
+            return None
+        return bottom if isinstance(bottom, SetupScreen) else None
 
     def _show(self) -> None:
         known, job = self._found()
@@ -125,7 +128,7 @@ class ProbesScreen(RunScreen):
             for widget in self.query(f"#{name}, #rule-{name}"):
                 widget.display = bool(rows)
         right = pages.origin(known)
-        self.query_one("#rule-readings", Section).set_right(right)
+        self.query_one("#rule-readings", Rule).tell(right)
 
     def _show_doing(self, known: Found) -> None:
         line = self.query_one("#doing", OneLine)

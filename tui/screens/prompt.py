@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
@@ -12,7 +14,7 @@ from textual.widgets import Input, Static
 class Prompt(ModalScreen[str | None]):
     """Asks for a text; dismissed with it, or with None where there is none."""
 
-    BINDINGS = [Binding("escape", "back", "Back", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
     def __init__(self, title: str, placeholder: str = "", value: str = "") -> None:
         super().__init__()

@@ -36,7 +36,7 @@ from tui.setup.request import form_of_request
 from tui.widgets.form_field import WANTED, FormField
 from tui.widgets.one_line import OneLine
 from tui.widgets.rows import hanging, mark, stacked
-from tui.widgets.section import Section
+from tui.widgets.rule import Rule
 
 LOOK_DELAY_S = 0.4
 """Rest after a change before the job's files are looked at."""
@@ -88,19 +88,19 @@ class SetupScreen(RunScreen):
         with Container(id="setup"):
             with VerticalScroll(id="form", can_focus=False):
                 for section in (JOB, COLUMNS, GOAL, BUDGET):
-                    yield Section(section, id=f"rule-{section.split()[0]}")
+                    yield Rule(section, id=f"rule-{section.split()[0]}")
                     with Container(classes="fields"):
                         for field in FIELDS:
                             if field.section == section:
                                 yield self._field(field.name)
             with VerticalScroll(id="side", can_focus=False):
-                yield Section("checks", id="rule-checks")
+                yield Rule("checks", id="rule-checks")
                 yield OneLine(id="doing")
                 yield Static("", id="checks", markup=False)
-                yield Section("what will happen", id="rule-steps")
+                yield Rule("what will happen", id="rule-steps")
                 yield Static("", id="steps", markup=False)
 
-        yield Section("command", "y copies", id="rule-command")
+        yield Rule("command", id="rule-command")
         yield Static("", id="command", markup=False)
 
     def _field(self, name: str) -> FormField:
@@ -253,6 +253,7 @@ class SetupScreen(RunScreen):
         self._show_fields()
         self._show_checks()
         self._show_doing()
+        self.query_one("#rule-command", Rule).tell("y copies")
         width = self._side_width()
         steps = [
             row
@@ -326,7 +327,7 @@ class SetupScreen(RunScreen):
             f"{glyph} {sum(check.mark == name for check in found)}"
             for name, glyph in (("ok", "✓"), ("note", "▲"), ("wrong", "✗"))
         ]
-        self.query_one("#rule-checks", Section).set_right(" · ".join(counts))
+        self.query_one("#rule-checks", Rule).tell(" · ".join(counts))
 
     def _show_doing(self) -> None:
         line = self.query_one("#doing", OneLine)

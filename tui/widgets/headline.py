@@ -34,9 +34,7 @@ class Headline(OneLine):
         text = spread(left, right, width - 2)
         at = text.rfind(right) if right else len(text)
         self.say(
-            Content.assemble(
-                f" {text[:at]}", (text[at:], f"bold {words.state_tone(now)}"), " "
-            )
+            Content.assemble(f" {text[:at]}", (text[at:], f"bold {words.state_tone(now)}"), " ")
         )
 
     def on_resize(self) -> None:
@@ -45,9 +43,7 @@ class Headline(OneLine):
             self.show_run(*self._last)
 
 
-def headline(
-    now: RunNow, title: str, width: int, now_unix_s: float, held: str
-) -> tuple[str, str]:
+def headline(now: RunNow, title: str, width: int, now_unix_s: float, held: str) -> tuple[str, str]:
     """Both ends of the first row, shortened to what a width holds."""
     count, clock = words.trial_count(now), words.clock(now, now_unix_s)
     left_s = words.time_left(now, now_unix_s)
@@ -60,5 +56,8 @@ def headline(
     keep = 2 if held or no_new else 1
     while len(parts) > keep and len(" · ".join(parts)) > max(20, width - 30):
         parts.pop()
-    name = one_line(now.name)
-    return f"autotune  {title}  {name}".rstrip(), " · ".join(parts)
+    right = " · ".join(parts)
+    left = f"{title}  {one_line(now.name)}".rstrip()
+    with_program = f"autotune  {left}"
+    is_room = len(with_program) + len(right) + 4 <= width
+    return with_program if is_room else left, right
