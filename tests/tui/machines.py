@@ -54,9 +54,7 @@ FINDINGS = (
         remedy="Train in float32 on it.",
         is_problem=False,
     ),
-    Finding(
-        cause="Swap is in use: 512 MiB.", remedy="Close what is not needed.", is_problem=True
-    ),
+    Finding(cause="Swap is in use: 512 MiB.", remedy="Close what is not needed.", is_problem=True),
 )
 
 
@@ -65,7 +63,11 @@ def link(num_ranks: int = 4) -> Link:
 
     def exchange(num_bytes: int, seconds: float) -> Exchange:
         time = Reading(
-            name="all-reduce", unit="s", value=seconds, samples=(seconds,) * 5, half_iqr=seconds / 50
+            name="all-reduce",
+            unit="s",
+            value=seconds,
+            samples=(seconds,) * 5,
+            half_iqr=seconds / 50,
         )
         return Exchange(collective="all-reduce", num_bytes=num_bytes, time=time)
 
@@ -131,7 +133,8 @@ def accelerator() -> Machine:
 
 def document(found: Machine) -> Document:
     """The machine in its JSON form."""
-    return machine_adapter().dump_python(found, mode="json")
+    document: Document = machine_adapter().dump_python(found, mode="json")
+    return document
 
 
 def on(found: Machine, events: Sequence[Event]) -> list[Event]:
@@ -149,6 +152,4 @@ def on(found: Machine, events: Sequence[Event]) -> list[Event]:
 def probing(number: int = 4) -> ProbeStarted:
     """The machine is being probed; the bandwidth is known already."""
     reading = TypeAdapter(Reading).dump_python(READINGS[1], mode="json")
-    return ProbeStarted(
-        probe="arithmetic rate", number=number, num_probes=5, readings=(reading,)
-    )
+    return ProbeStarted(probe="arithmetic rate", number=number, num_probes=5, readings=(reading,))

@@ -178,7 +178,7 @@ def _curve(link: Link, width: int) -> Iterator[Content]:
             continue
         factor = bus_factor(collective, link.num_ranks)
         rates = [one.algorithm_bytes_per_s * factor for one in exchanges]
-        cells = max(0, min(_BAR_CELLS, width - 46))
+        cells = max(0, min(_BAR_CELLS, width - 48))
         yield Content.styled(f"  {collective:<12}    time    spread     on the bus", "$text-muted")
         for one, rate in zip(exchanges, rates, strict=True):
             bar = "█" * round(cells * rate / max(rates)) if cells >= 6 else ""

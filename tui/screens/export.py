@@ -31,7 +31,8 @@ from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
 from tui.screens.question import Choice
 from tui.widgets.one_line import OneLine
-from tui.widgets.rows import hanging, mark, padded, stacked
+from tui.widgets.page import Page
+from tui.widgets.rows import hanging, mark, padded
 from tui.widgets.rule import Rule
 
 EXPORT_LIMIT_S = 1000.0
@@ -64,21 +65,22 @@ class ExportScreen(RunScreen):
     def compose_body(self) -> Iterable[Widget]:
         """The answer on one side, the highlighted file beside it or in its place."""
         yield OneLine(id="doing")
-        yield Static("", id="result", markup=False)
+        yield Page(id="result")
+        # What to do never scrolls away.
+        yield Rule("recommendation", id="rule-head")
         with Container(id="export"):
             with VerticalScroll(id="answer"):
-                yield Rule("recommendation", id="rule-head")
-                yield Static("", id="head", markup=False)
+                yield Page(id="head")
                 yield Rule("changes to what you have", id="rule-changes")
-                yield Static("", id="changes", markup=False)
+                yield Page(id="changes")
                 yield Rule("take instead", id="rule-offers")
                 yield OptionList(id="offers", markup=False, compact=True)
                 yield Rule("files", id="rule-files")
                 yield OptionList(id="files", markup=False, compact=True)
                 yield Rule("evidence", id="rule-evidence")
-                yield Static("", id="evidence", markup=False)
+                yield Page(id="evidence")
                 yield Rule("beyond this evidence", id="rule-limits")
-                yield Static("", id="limits", markup=False)
+                yield Page(id="limits")
             with Container(id="side"):
                 yield Rule("preview", id="rule-preview")
                 with VerticalScroll(id="preview-scroll"):
@@ -110,7 +112,7 @@ class ExportScreen(RunScreen):
             self._say(found, is_fine=False)
         self._show()
         if self._answer is not None and had_answer is None:
-            self.query_one("#files").focus()
+            self.query_one("#files").focus(scroll_visible=False)
 
     @property
     def _offer(self) -> Offer | None:
@@ -132,19 +134,21 @@ class ExportScreen(RunScreen):
     # What is shown.
 
     def _show(self) -> None:
-        width = max(20, self.query_one("#answer").size.width - 2)
+        # A preview may stand in its place.
+        width = (self.query_one("#answer").size.width or self.size.width - 1) - 2
+        if width <= 0:
+            return
         now, answer, offer = self.now, self._answer, self._offer
         has_answer = answer is not None and offer is not None
         for name in ("changes", "offers", "files", "evidence", "limits"):
             for widget in self.query(f"#{name}, #rule-{name}"):
                 widget.display = has_answer
         self.set_class(not has_answer, "-no-answer")
-        head = self.query_one("#head", Static)
         rule = self.query_one("#rule-head", Rule)
         if answer is None or offer is None:
             rule.tell(title=_title_without(now))
             rows = pages.unfinished(now, width) if _goes_on(now) else pages.ended(now, width)
-            head.update(stacked(list(rows) or [_nothing_yet(now)]))
+            self._update("head", list(rows) or [_nothing_yet(now)])
         else:
             taken = f"taking {offer.title}: {offer.configuration}"
             rule.tell(title=verdict.headline(answer) if offer.kind is None else taken)
@@ -209,10 +213,9 @@ class ExportScreen(RunScreen):
             preview.update(Content(text))
 
     def _update(self, name: str, rows: Iterable[Content]) -> None:
-        found = list(rows)
-        self.query_one(f"#{name}", Static).update(stacked(found))
+        is_there = self.query_one(f"#{name}", Page).show(rows)
         for widget in self.query(f"#{name}, #rule-{name}"):
-            widget.display = bool(found)
+            widget.display = is_there
 
     def _show_doing(self) -> None:
         line = self.query_one("#doing", OneLine)
@@ -220,7 +223,7 @@ class ExportScreen(RunScreen):
         if self._doing:
             waited_s = int(time.monotonic() - self._doing_since_s)
             line.say(Content.assemble(" ", mark("asking"), f" {self._doing}, {waited_s} s"))
-        result = self.query_one("#result", Static)
+        result = self.query_one("#result", Page)
         result.display = bool(self._said) and not self._doing
 
     def _say(self, text: str, *, is_fine: bool) -> None:
@@ -229,7 +232,7 @@ class ExportScreen(RunScreen):
         self._is_fine = is_fine
         width = max(20, self.size.width - 2)
         head = Content.assemble(" ", mark("ok" if is_fine else "wrong"), " ")
-        self.query_one("#result", Static).update(stacked(hanging(head, one_line(text), width)))
+        self.query_one("#result", Page).show(hanging(head, one_line(text), width))
         self._show_doing()
 
     # Keys.

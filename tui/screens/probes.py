@@ -9,7 +9,6 @@ from textual import work
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from autotune.events import Document
 from tui import bindings
@@ -21,7 +20,8 @@ from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.question import Choice
 from tui.widgets.one_line import OneLine
-from tui.widgets.rows import mark, stacked
+from tui.widgets.page import Page
+from tui.widgets.rows import mark
 from tui.widgets.rule import Rule
 
 if TYPE_CHECKING:
@@ -52,18 +52,18 @@ class ProbesScreen(RunScreen):
         with VerticalScroll(id="probes"):
             with VerticalScroll(id="measured"):
                 yield Rule("device", id="rule-device")
-                yield Static("", id="device", markup=False)
+                yield Page(id="device")
                 yield Rule("measurements", id="rule-readings")
-                yield Static("", id="readings", markup=False)
+                yield Page(id="readings")
             with VerticalScroll(id="meant"):
                 yield Rule("memory", id="rule-memory")
-                yield Static("", id="memory", markup=False)
+                yield Page(id="memory")
                 yield Rule("what follows so far", id="rule-follows")
-                yield Static("", id="follows", markup=False)
+                yield Page(id="follows")
                 yield Rule("between ranks", id="rule-links")
-                yield Static("", id="links", markup=False)
+                yield Page(id="links")
                 yield Rule("notes", id="rule-notes")
-                yield Static("", id="notes", markup=False)
+                yield Page(id="notes")
 
     def on_mount(self) -> None:
         """Gives the keyboard to what scrolls."""
@@ -110,10 +110,12 @@ class ProbesScreen(RunScreen):
         return bottom if isinstance(bottom, SetupScreen) else None
 
     def _show(self) -> None:
+        if not self.query_one("#measured").size.width:
+            return
         known, job = self._found()
         self._show_doing(known)
-        measured = max(20, self.query_one("#measured").size.width - 2)
-        meant = max(20, self.query_one("#meant").size.width - 2)
+        measured = self.query_one("#measured").size.width - 2
+        meant = self.query_one("#meant").size.width - 2
         shown: dict[str, Iterator[Content]] = {
             "device": pages.devices(known, measured),
             "readings": pages.readings(known, job, measured),
@@ -123,10 +125,9 @@ class ProbesScreen(RunScreen):
             "notes": pages.notes(known, self.now.view, meant),
         }
         for name in _PAGES:
-            rows = list(shown[name])
-            self.query_one(f"#{name}", Static).update(stacked(rows))
+            is_there = self.query_one(f"#{name}", Page).show(shown[name])
             for widget in self.query(f"#{name}, #rule-{name}"):
-                widget.display = bool(rows)
+                widget.display = is_there
         right = pages.origin(known)
         self.query_one("#rule-readings", Rule).tell(right)
 

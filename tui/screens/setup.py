@@ -15,7 +15,6 @@ from textual import work
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from autotune.display import output
 from autotune.events import Document
@@ -35,7 +34,8 @@ from tui.setup.form import ON, Fault, JobForm
 from tui.setup.request import form_of_request
 from tui.widgets.form_field import WANTED, FormField
 from tui.widgets.one_line import OneLine
-from tui.widgets.rows import hanging, mark, stacked
+from tui.widgets.page import Page
+from tui.widgets.rows import hanging, mark
 from tui.widgets.rule import Rule
 
 LOOK_DELAY_S = 0.4
@@ -89,19 +89,19 @@ class SetupScreen(RunScreen):
             with VerticalScroll(id="form", can_focus=False):
                 for section in (JOB, COLUMNS, GOAL, BUDGET):
                     yield Rule(section, id=f"rule-{section.split()[0]}")
-                    with Container(classes="fields"):
+                    with Container(classes="fields", id=f"fields-{section.split()[0]}"):
                         for field in FIELDS:
-                            if field.section == section:
+                            if field.section == section and section != COLUMNS:
                                 yield self._field(field.name)
             with VerticalScroll(id="side", can_focus=False):
                 yield Rule("checks", id="rule-checks")
                 yield OneLine(id="doing")
-                yield Static("", id="checks", markup=False)
+                yield Page(id="checks")
                 yield Rule("what will happen", id="rule-steps")
-                yield Static("", id="steps", markup=False)
+                yield Page(id="steps")
 
         yield Rule("command", id="rule-command")
-        yield Static("", id="command", markup=False)
+        yield Page(id="command")
 
     def _field(self, name: str) -> FormField:
         field = FormField(
@@ -260,8 +260,8 @@ class SetupScreen(RunScreen):
             for number, (what, text) in enumerate(checks.steps(self._plan, self._form), start=1)
             for row in hanging(f" {number} {what:<9} ", output.one_line(text), width)
         ]
-        self.query_one("#steps", Static).update(stacked(steps))
-        self.query_one("#command", Static).update(Content(self._form.command()))
+        self.query_one("#steps", Page).show(steps)
+        self.query_one("#command", Page).show([Content(self._form.command())])
 
     def _side_width(self) -> int:
         """Cells of a row beside or below the form."""
@@ -270,6 +270,9 @@ class SetupScreen(RunScreen):
     def _show_fields(self) -> None:
         task = self._look.task if self._look is not None else ""
         shown = self._form.shown(task)
+        columns = [name for name in shown if name.endswith("_column")]
+        self._add_columns(columns)
+        self.query_one("#rule-columns").display = bool(columns)
         fault = self._fault_now()
         # A field that nobody has reached yet is open, not wrong.
         is_open = fault is not None and fault == self._form.missing() and not self._said
@@ -282,11 +285,23 @@ class SetupScreen(RunScreen):
                 if field.known != self._look.columns:
                     field.offer(self._look.columns)
                 chosen = self._look.chosen.get(name)
-                if chosen and not self._form[name]:
-                    field.set_placeholder(f"{chosen} (found)")
-            if name == "task" and task and not self._form["task"]:
-                field.set_placeholder(f"{task} (auto)")
-        self.query_one("#rule-columns").display = any(name.endswith("_column") for name in shown)
+                field.set_placeholder(
+                    f"{chosen} (found)" if chosen else self._form.placeholder(name)
+                )
+            if name == "task" and self._look is not None:
+                field.set_placeholder(f"{task} (auto)" if task else self._form.placeholder(name))
+
+    def _add_columns(self, wanted: list[str]) -> None:
+        """Makes the fields for columns when a task first reads them; there are many of them."""
+        place = self.query_one("#fields-columns")
+        there = {field.field.name: field for field in place.query(FormField)}
+        later: FormField | None = None
+        for field in reversed(FIELDS):
+            if field.name in wanted and field.name not in there:
+                added = self._field(field.name)
+                place.mount(added, before=later)
+                there[field.name] = added
+            later = there.get(field.name, later)
 
     def _checks(self) -> list[Check]:
         missing = self._form.missing()
@@ -322,7 +337,7 @@ class SetupScreen(RunScreen):
                 tone="$text-error" if check.mark == "wrong" else "",
             )
         ]
-        self.query_one("#checks", Static).update(stacked(rows))
+        self.query_one("#checks", Page).show(rows)
         counts = [
             f"{glyph} {sum(check.mark == name for check in found)}"
             for name, glyph in (("ok", "✓"), ("note", "▲"), ("wrong", "✗"))

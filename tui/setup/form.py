@@ -203,7 +203,7 @@ class JobForm:
 
 def _first_field(text: str) -> str | None:
     """The field of the first option that a sentence names; options without one share theirs."""
-    for flag in _FLAG.findall(text):
+    for flag in map(str, _FLAG.findall(text)):
         name = flag.removeprefix("--").replace("-", "_")
         if name in BY_NAME:
             return name

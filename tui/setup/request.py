@@ -91,10 +91,10 @@ def _size(num_bytes: int) -> str:
 
 
 def _more(workload: Document, request: Document) -> Iterator[str]:
+    for name in ("max_length",) if workload.get("demo") else _TO_MORE:
+        if workload.get(name) is not None:
+            yield from (f"--{name.replace('_', '-')}", str(workload[name]))
     if not workload.get("demo"):
-        for name in _TO_MORE:
-            if workload.get(name) is not None:
-                yield from (f"--{name.replace('_', '-')}", str(workload[name]))
         if workload.get("split") not in (None, "train"):
             yield from ("--split", str(workload["split"]))
         yield from (f"--{name.replace('_', '-')}" for name in _SWITCHES if workload.get(name))
@@ -106,9 +106,15 @@ def _more(workload: Document, request: Document) -> Iterator[str]:
             targets = lora.get("target_modules")
             if isinstance(targets, list):
                 yield from ("--lora-target-modules", ",".join(map(str, targets)))
+    if workload.get("seed") not in (None, 42):
+        yield from ("--training-seed", str(workload["seed"]))
     if request.get("driver") not in (None, "trainer"):
         yield from ("--driver", str(request["driver"]))
     if request.get("sampler") not in (None, "auto"):
         yield from ("--sampler", str(request["sampler"]))
     if request.get("total_steps"):
         yield from ("--total-steps", str(request["total_steps"]))
+    if request.get("seed"):
+        yield from ("--seed", str(request["seed"]))
+    if request.get("storage"):
+        yield from ("--storage", str(request["storage"]))

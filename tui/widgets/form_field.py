@@ -8,18 +8,19 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container
+from textual.content import Content
 from textual.message import Message
 from textual.suggester import Suggester, SuggestFromList
-from textual.widgets import Input, Select, Static
+from textual.widget import Widget
+from textual.widgets import Input, Static
 
 from autotune.display.output import one_line
 from tui.setup.fields import Field
 from tui.setup.form import ON, Fault
 from tui.setup.places import Wanted, completion
+from tui.widgets.choice import Choice
 from tui.widgets.rows import hanging, stacked
-
-_LABEL_CELLS = 15
 
 WANTED: dict[str, Wanted] = {
     "model": "model",
@@ -28,6 +29,12 @@ WANTED: dict[str, Wanted] = {
     "run_dir": "directory",
 }
 """What the fields that hold paths look for."""
+_LABEL_CELLS = 15
+_MOVES: list[BindingType] = [
+    Binding("escape", "leave", show=False),
+    Binding("down", "app.focus_next", show=False),
+    Binding("up", "app.focus_previous", show=False),
+]
 
 
 class PathSuggester(Suggester):
@@ -46,9 +53,8 @@ class FieldInput(Input):
     """A line that gives the keyboard back on escape, and moves on with the arrows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", show=False),
-        Binding("down,enter", "screen.focus_next", show=False),
-        Binding("up", "screen.focus_previous", show=False),
+        *_MOVES,
+        Binding("enter", "app.focus_next", show=False),
     ]
 
     def action_leave(self) -> None:
@@ -56,23 +62,20 @@ class FieldInput(Input):
         self.screen.set_focus(None)
 
 
-class FieldSelect(Select[str]):
+class FieldChoice(Choice):
     """A choice among a few words; the empty one is what holds by default."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "leave", show=False),
-        Binding("enter,space", "show_overlay", show=False),
-        Binding("down", "screen.focus_next", show=False),
-        Binding("up", "screen.focus_previous", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = _MOVES
 
     def action_leave(self) -> None:
         """Lets the letters be keys again."""
         self.screen.set_focus(None)
 
 
-class FormField(Vertical):
+class FormField(Container):
     """A field; says when somebody changes it.
+
+    Few widgets, since a form has many of these: what is wrong gets one when something is.
 
     Args:
         field: What it stands for.
@@ -81,16 +84,18 @@ class FormField(Vertical):
     """
 
     DEFAULT_CSS = """
-    FormField { height: auto; }
-    FormField > Horizontal { height: 1; }
-    FormField .label { width: 15; padding: 0 1 0 2; color: $text-muted; }
-    FormField:focus-within .label { color: $text-accent; text-style: bold; }
-    FormField Input { width: 1fr; height: 1; background: $surface; }
-    FormField Select { width: 1fr; height: 1; }
-    FormField Select > SelectCurrent { background: $surface; }
-    FormField Select > SelectOverlay { width: 36; }
-    FormField .fault { display: none; height: auto; padding: 0 1 0 15; color: $text-error; }
-    FormField.-wrong .fault { display: block; }
+    FormField {
+        layout: grid;
+        grid-size: 2;
+        grid-columns: 15 1fr;
+        grid-rows: auto;
+        height: auto;
+    }
+    FormField > .label { height: 1; padding: 0 1 0 2; color: $text-muted; }
+    FormField:focus-within > .label { color: $text-accent; text-style: bold; }
+    FormField > FieldInput, FormField > FieldChoice { height: 1; background: $surface; }
+    FormField > FieldChoice:focus { background: $panel; }
+    FormField > .fault { column-span: 2; padding: 0 1 0 15; color: $text-error; }
     """
 
     class Changed(Message):
@@ -102,34 +107,24 @@ class FormField(Vertical):
             self.value = value
 
     def __init__(self, field: Field, value: str, placeholder: str) -> None:
-        super().__init__(id=f"field-{field.name.replace('_', '-')}", classes=f"-{field.kind}")
+        super().__init__(id=f"field-{field.name.replace('_', '-')}")
         self.field = field
         self._value = value
         self._placeholder = placeholder
         self._known: tuple[str, ...] = ()
+        self._control: FieldInput | FieldChoice = self._make()
+        self._fault: Static | None = None
 
-    def compose(self) -> ComposeResult:
-        """Label and control in one row, the fault below."""
-        with Horizontal():
-            yield Static(self.field.label, classes="label", markup=False)
-            yield self._control()
-        yield Static("", classes="fault", markup=False)
-
-    def _control(self) -> Input | Select[str]:
+    def _make(self) -> FieldInput | FieldChoice:
         if self.field.kind in ("switch", "choice"):
             is_switch = self.field.kind == "switch"
-            options = (
-                [("the built-in demo", ON)]
+            words = (
+                [(ON, "the built-in demo")]
                 if is_switch
                 else [(choice, choice) for choice in self.field.choices]
             )
-            known = {value for _, value in options}
-            return FieldSelect(
-                options,
-                prompt=self._placeholder,
-                value=self._value if self._value in known else Select.NULL,
-                compact=True,
-            )
+            title = f"{self.field.label}: {self.field.hint[:1].lower()}{self.field.hint[1:]}"
+            return FieldChoice(title, words, self._value, self._placeholder)
         wanted = WANTED.get(self.field.name)
         return FieldInput(
             self._value,
@@ -137,6 +132,11 @@ class FormField(Vertical):
             suggester=None if wanted is None else PathSuggester(wanted),
             compact=True,
         )
+
+    def compose(self) -> ComposeResult:
+        """Label and control in one row."""
+        yield Static(self.field.label, classes="label", markup=False)
+        yield self._control
 
     @property
     def value(self) -> str:
@@ -150,28 +150,27 @@ class FormField(Vertical):
 
     def write(self, value: str) -> None:
         """Fills a value in; that counts as a change."""
-        for control in self.query(FieldInput):
-            control.value = value
-            control.cursor_position = len(value)
-        for select in self.query(FieldSelect):
-            known = {*self.field.choices, ON}
-            select.value = value if value in known else Select.NULL
+        if isinstance(self._control, FieldChoice):
+            self._control.choose(value)
+        else:
+            self._control.value = value
+            self._control.cursor_position = len(value)
 
     def offer(self, values: Iterable[str]) -> None:
         """Completes what is typed from these values."""
         self._known = tuple(values)
-        for control in self.query(FieldInput):
-            control.suggester = SuggestFromList(self._known, case_sensitive=False)
+        if isinstance(self._control, FieldInput):
+            self._control.suggester = SuggestFromList(self._known, case_sensitive=False)
 
     def set_placeholder(self, text: str) -> None:
         """Changes what an empty field shows."""
         if text == self._placeholder:
             return
         self._placeholder = text
-        for control in self.query(FieldInput):
-            control.placeholder = text
-        for select in self.query(FieldSelect):
-            select.prompt = text
+        if isinstance(self._control, FieldChoice):
+            self._control.set_placeholder(text)
+        else:
+            self._control.placeholder = text
 
     def show_fault(self, fault: Fault | None, width: int) -> None:
         """Shows what is wrong with the field, cause and remedy, or that nothing is.
@@ -181,28 +180,38 @@ class FormField(Vertical):
             width: Cells of a row of the form.
         """
         self.set_class(fault is not None, "-wrong")
-        if fault is not None:
-            remedy = f" {fault.remedy}" if fault.remedy else ""
-            rows = hanging("✗ ", one_line(f"{fault.cause}{remedy}"), width - _LABEL_CELLS - 2)
-            shown = self.query_one(".fault", Static)
-            shown.update(stacked(rows))
-            # A row of the grid would be as high as the text is in a single column.
-            shown.styles.height = len(rows)
+        if self._fault is not None:
+            self._fault.display = fault is not None
+        if fault is None:
+            return
+        remedy = f" {fault.remedy}" if fault.remedy else ""
+        text = one_line(f"{fault.cause}{remedy}")
+        rows: list[Content] = hanging("✗ ", text, width - _LABEL_CELLS - 2)
+        if self._fault is None:
+            self._fault = Static("", classes="fault", markup=False)
+            self.mount(self._fault)
+        self._fault.update(stacked(rows))
+        # A row of the grid would be as high as the text is in a single column.
+        self._fault.styles.height = len(rows)
 
     def take_focus(self) -> None:
         """Gives the keyboard to the field."""
-        for control in self.query("FieldInput, FieldSelect"):
-            control.focus()
+        self._control.focus()
+
+    @property
+    def control(self) -> Widget:
+        """What has the keyboard while the field is filled in."""
+        return self._control
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Tells what was typed."""
         event.stop()
         self._tell(event.value)
 
-    def on_select_changed(self, event: Select.Changed) -> None:
+    def on_choice_changed(self, event: Choice.Changed) -> None:
         """Tells what was chosen."""
         event.stop()
-        self._tell("" if event.value is Select.NULL else str(event.value))
+        self._tell(event.value)
 
     def _tell(self, value: str) -> None:
         if value.strip() != self._value.strip():
