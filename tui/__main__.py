@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument(
         "--owns-run", action="store_true", help="end with the run's code, also if it is over"
     )
+    parser.add_argument("--run-dir", type=Path, default=Path("autotune-runs"), metavar="DIR")
     parser.add_argument("--keys", action="store_true", help="print the page of all keys")
     options = parser.parse_args()
     if options.keys:
@@ -41,9 +42,10 @@ def main() -> int:
             directory,
             Options(
                 look=options.theme,
-                ascii_only=options.ascii or bool(os.environ.get("AUTOTUNE_ASCII")),
-                mouse=not (options.no_mouse or os.environ.get("AUTOTUNE_NO_MOUSE")),
+                ascii_only=options.ascii or _is_set("AUTOTUNE_ASCII"),
+                mouse=not (options.no_mouse or _is_set("AUTOTUNE_NO_MOUSE")),
                 owns_run=options.owns_run,
+                run_root=options.run_dir,
             ),
         )
     except AutotuneError as error:
@@ -54,6 +56,10 @@ def main() -> int:
 def _look() -> Look:
     wanted = os.environ.get("AUTOTUNE_THEME", "")
     return next((look for look in LOOKS if look == wanted), "dark")
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
 
 def _run(path: Path | None) -> RunDirectory | None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.display import output
 from autotune.errors import UsageError
@@ -29,15 +30,8 @@ class Options:
     mouse: bool = True
     owns_run: bool = False
     """It belongs to the command that started the run."""
-
-
-def can_show() -> bool:
-    """Whether a person sits at a terminal that can repaint; a browser's driver counts as one."""
-    if os.environ.get("TEXTUAL_DRIVER"):
-        return True
-    if os.environ.get("CI") or os.environ.get("TERM", "") in ("", "dumb"):
-        return False
-    return all(output.is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
+    run_root: Path = Path("autotune-runs")
+    """Where runs are kept."""
 
 
 def launch(directory: RunDirectory | None, options: Options) -> int:
@@ -46,7 +40,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
     Raises:
         UsageError: There is no terminal to show it on.
     """
-    if not can_show():
+    if not output.can_take_screen():
         raise UsageError(
             "The terminal UI needs a terminal.",
             "Use `autotune show RUN --follow`, or `autotune tune` without --tui.",
@@ -59,6 +53,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
         look=options.look,
         ascii_only=options.ascii_only or not _writes_utf8(),
         owns_run=options.owns_run,
+        run_root=options.run_root,
     )
     signalled: list[signal.Signals] = []
 
