@@ -67,7 +67,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
 
         for number in _DETACHING:
             loop.add_signal_handler(number, detach, number)
-        loop.add_signal_handler(signal.SIGINT, app.action_interrupt)
+        loop.add_signal_handler(signal.SIGINT, app.call_later, app.action_interrupt)
         return await app.run_async(mouse=options.mouse)
 
     result = asyncio.run(run())

@@ -19,6 +19,8 @@ from autotune.display import output
 from autotune.run_directory import RunDirectory
 
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOCAL_MODES = 3
+"""Where `tcgetattr` keeps what the terminal makes of its keys."""
 _RESTORE = (
     "\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?1015l"  # no mouse
     "\x1b[?2004l\x1b[?1004l\x1b[<u"  # plain pasting, focus and keys
@@ -65,7 +67,9 @@ def show(
 @contextlib.contextmanager
 def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     def pass_on(number: int, frame: FrameType | None) -> None:
-        child.send_signal(number)
+        # What a terminal sends by itself, it sends to the child as well.
+        if number != signal.SIGINT or not _terminal_sends_interrupts():
+            child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
     try:
@@ -73,6 +77,13 @@ def _passing_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _terminal_sends_interrupts() -> bool:
+    try:
+        return bool(termios.tcgetattr(sys.stdin.fileno())[_LOCAL_MODES] & termios.ISIG)
+    except (termios.error, OSError, ValueError, AttributeError):
+        return False
 
 
 @contextlib.contextmanager
