@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument(
         "--setup", metavar="JSON", help="what setup begins with: options given and inherited"
     )
+    parser.add_argument("--run-dir", type=Path, default=Path("autotune-runs"), metavar="DIR")
     parser.add_argument("--keys", action="store_true", help="print the page of all keys")
     options = parser.parse_args()
     if options.keys:
@@ -48,10 +49,11 @@ def main() -> int:
             directory,
             Options(
                 look=options.theme,
-                ascii_only=options.ascii or bool(os.environ.get("AUTOTUNE_ASCII")),
-                mouse=not (options.no_mouse or os.environ.get("AUTOTUNE_NO_MOUSE")),
+                ascii_only=options.ascii or _is_set("AUTOTUNE_ASCII"),
+                mouse=not (options.no_mouse or _is_set("AUTOTUNE_NO_MOUSE")),
                 owns_run=options.owns_run,
                 form=_form(options.setup),
+                run_root=options.run_dir,
             ),
         )
     except AutotuneError as error:
@@ -75,6 +77,10 @@ def _form(text: str | None) -> JobForm | None:
         raise UsageError(
             f"--setup takes options as JSON: {error}.", "`autotune tui` writes it."
         ) from error
+
+
+def _is_set(name: str) -> bool:
+    return os.environ.get(name, "").lower() not in ("", "0", "false", "no", "off")
 
 
 def _run(path: Path | None) -> RunDirectory | None:

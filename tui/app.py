@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
@@ -48,6 +49,7 @@ class AutotuneApp(App[int]):
         ascii_only: Whether nothing but ASCII may reach the terminal.
         owns_run: Whether this UI belongs to the command that started the run, so that its exit
             code is the run's even if the run ended before the UI looked.
+        run_root: Where runs are kept.
         unix_time: The wall clock; tests set it.
         form: What setup begins with; None is an empty form.
     """
@@ -64,6 +66,7 @@ class AutotuneApp(App[int]):
         look: Look = "dark",
         ascii_only: bool = False,
         owns_run: bool = False,
+        run_root: Path = Path("autotune-runs"),
         unix_time: Callable[[], float] = time.time,
         form: JobForm | None = None,
     ) -> None:
@@ -80,6 +83,8 @@ class AutotuneApp(App[int]):
         """The run as the bridge read it last."""
         self.chosen_trial: int | None = None
         """Number of the trial that is looked at."""
+        self.run_root = run_root
+        """Where runs are kept."""
         self.now_unix_s = unix_time
         self.form = form
         self._ascii_filter = AsciiFilter(enabled=ascii_only)

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.display import output
@@ -35,15 +36,8 @@ class Options:
     """It belongs to the command that started the run."""
     form: JobForm | None = None
     """What setup begins with."""
-
-
-def can_show() -> bool:
-    """Whether a person sits at a terminal that can repaint; a browser's driver counts as one."""
-    if os.environ.get("TEXTUAL_DRIVER"):
-        return True
-    if os.environ.get("CI") or os.environ.get("TERM", "") in ("", "dumb"):
-        return False
-    return all(output.is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
+    run_root: Path = Path("autotune-runs")
+    """Where runs are kept."""
 
 
 def launch(directory: RunDirectory | None, options: Options) -> int:
@@ -52,7 +46,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
     Raises:
         UsageError: There is no terminal to show it on.
     """
-    if not can_show():
+    if not output.can_take_screen():
         raise UsageError(
             "The terminal UI needs a terminal.",
             "Use `autotune show RUN --follow`, or `autotune tune` without --tui.",
@@ -66,6 +60,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
         ascii_only=options.ascii_only or not _writes_utf8(),
         owns_run=options.owns_run,
         form=options.form,
+        run_root=options.run_root,
     )
     signalled: list[signal.Signals] = []
 
@@ -79,7 +74,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
 
         for number in _DETACHING:
             loop.add_signal_handler(number, detach, number)
-        loop.add_signal_handler(signal.SIGINT, app.action_interrupt)
+        loop.add_signal_handler(signal.SIGINT, app.call_later, app.action_interrupt)
         return await app.run_async(mouse=options.mouse)
 
     result = asyncio.run(run())

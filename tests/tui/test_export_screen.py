@@ -167,7 +167,7 @@ def test_nothing_is_overwritten_unasked(tmp_path: Path, monkeypatch: pytest.Monk
         await shows(pilot, "Replace them (--force)")
         await pilot.press("r")
         await until(pilot, lambda: used.num_asked("export") == 1)
-        assert used.asked[0][-1] == "--json" and "--force" in used.asked[0]
+        assert used.asked[0][-2:] == ["--force", "--json"]
         await shows(pilot, "✓ 6 files written to")
 
     driving.drive(_app(run), (100, 30), body)

@@ -461,7 +461,7 @@ class SetupScreen(RunScreen):
 
     def action_open_run(self) -> None:
         """Chooses one of the runs there are, and looks at it."""
-        root = Path(self._form["run_dir"] or "autotune-runs").expanduser()
+        root = Path(self._form["run_dir"] or self.owner.run_root).expanduser()
         found = list_runs(root)
         if not found:
             self.owner.say(f"There is no run in {root} yet.")

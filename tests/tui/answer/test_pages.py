@@ -106,9 +106,8 @@ def test_an_answer_that_cannot_be_read_says_where() -> None:
     document = answers.document()
     document["recommendation"]["measured"] = {}  # type: ignore[index,call-overload]
     found = answer_of(document)
-    assert isinstance(found, str) and found.startswith(
-        "The recommendation cannot be read (measured"
-    )
+    assert isinstance(found, str)
+    assert found.startswith("The recommendation cannot be read (measured")
     assert answer_of(None) is None
     assert answer_of({"recommendation": None}) is None
 

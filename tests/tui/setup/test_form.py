@@ -108,7 +108,7 @@ def test_what_must_be_filled_in_first() -> None:
 
 def test_fields_that_matter() -> None:
     shown = JobForm().shown()
-    assert "text_column" not in shown and "local_sgd" not in shown
+    assert not {"text_column", "local_sgd"} & set(shown)
     assert set(columns_of("question-answering")) <= set(JobForm().shown("question-answering"))
     assert {"text_column", "text_pair_column", "label_column"} <= set(CLASSIFICATION.shown())
     assert "local_sgd" in CLASSIFICATION.with_value("processes", "2").shown()
