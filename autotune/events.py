@@ -37,6 +37,19 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeStarted:
+    """A probe of the machine begins; none does where stored readings of it are taken."""
+
+    probe: str
+    number: int
+    """Counts from 1."""
+    num_probes: int
+    readings: tuple[Document, ...]
+    """What the probes before it measured, in the JSON form of `probes.reading.Reading`."""
+    kind: Literal["probe_started"] = "probe_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProbed:
     """The probes ended, or stored readings of the unchanged machine were taken."""
 
@@ -350,6 +363,7 @@ class RunEnded:
 
 Event: TypeAlias = (
     RunStarted
+    | ProbeStarted
     | MachineProbed
     | LinkProbed
     | WorkloadLoaded

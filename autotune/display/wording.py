@@ -21,6 +21,7 @@ from autotune.events import (
     NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
+    ProbeStarted,
     RecommendationMade,
     RegionClosed,
     RunEnded,
@@ -123,6 +124,8 @@ def lines(event: Event, view: RunView) -> list[str]:
     match event:
         case RunStarted():
             return [f"run {event.run} {'goes on' if event.resumed else 'started'}"]
+        case ProbeStarted():
+            return [f"  probing {one_line(event.probe)} ({event.number} of {event.num_probes})"]
         case MachineProbed():
             stored = ", readings from before" if event.from_store else ""
             return [
@@ -224,6 +227,23 @@ def lines(event: Event, view: RunView) -> list[str]:
             assert_never(event)
 
 
+def run_state(view: RunView, *, is_alive: bool) -> str:
+    """running; finished, failed or stopped as its engine said; or killed if it said nothing."""
+    if is_alive:
+        return "running"
+    if view.ended is None:
+        return "killed" if view.started is not None else "not started"
+    if view.ended.exit_code == 0:
+        return "finished"
+    return {
+        4: "nothing feasible",
+        5: "unconfirmed",
+        129: "stopped",
+        130: "stopped",
+        143: "stopped",
+    }.get(view.ended.exit_code, "failed")
+
+
 def study(event: StudyOpened) -> str:
     """Which study is shared, and what others have done in it."""
     where = f"study {event.study} in {one_line(event.storage)}"
@@ -302,11 +322,3 @@ def workload(facts: Document) -> str:
     if isinstance(longest := facts.get("tokens_max"), int):
         parts.append(f"longest {longest} tokens")
     return ", ".join(parts)
-
-
-def is_on_cpu(view: RunView) -> bool:
-    """Whether trials run on the processor that also draws; so it is assumed until it is known."""
-    devices = view.machine.machine.get("devices") if view.machine else None
-    if not isinstance(devices, list):
-        return True
-    return all(isinstance(device, dict) and device.get("kind") == "cpu" for device in devices)

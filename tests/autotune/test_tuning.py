@@ -16,7 +16,7 @@ import pytest
 from autotune import control, lease, starting
 from autotune import request as requests
 from autotune.errors import UsageError
-from autotune.events import Origin
+from autotune.events import Origin, ProbeStarted
 from autotune.export.document import read as read_document
 from autotune.goal import Goal
 from autotune.journal import Journal, read
@@ -90,6 +90,13 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
         assert first.outcome == last.outcome, "a finished trial is not run again"
     tried = [t.configuration for t in view.trials if t.purpose in ("baseline", "search")]
     assert len(tried) == len(set(tried))
+
+    assert view.machine is not None
+    probed = [r.event for r in read(run.journal) if isinstance(r.event, ProbeStarted)]
+    # Probes are told as they begin, unless an earlier test has probed this machine already.
+    assert [p.number for p in probed] == list(range(1, len(probed) + 1))
+    assert view.probing is None
+    assert probed == [] or "memory bandwidth" in {str(r["name"]) for r in probed[-1].readings}
 
     assert view.recommendation is not None
     answer = read_document(view.recommendation).recommendation
