@@ -1,4 +1,1 @@
-"""How many bytes a training step needs, before it is run: what it keeps, reserves and stands beside.
-
-Pure arithmetic over a trace of the step; formulas stand with their sources where they are used.
-"""
+"""What training holds in memory, reckoned from one traced step: no device, no torch."""
