@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 
-from probes import interfaces
+from probes import interfaces, torch_devices
 from probes.launch import rank_store
 from probes.link import (
     BARRIER,
+    BUFFERS,
     COLLECTIVES,
     Collective,
     Exchange,
@@ -400,6 +401,41 @@ def _measure(group: _Group, options: Options) -> None:
         _time_pairs(group, options.payload_bytes, _SHARES["pairs"] * limit_s, bytes_per_s)
 
 
+def _left_bytes(torch: ModuleType, device: TorchDevice) -> int | None:
+    """What the device has left, its own allocator's part counted in; None on a CPU."""
+    if device.type == "cpu":
+        return None
+    # The context is made here, so that it is not taken for a part of the exchange.
+    torch.zeros(1, device=device)
+    torch.accelerator.synchronize()
+    told = torch_devices.memory(torch, device.type, device.index)
+    if told is None:
+        return None
+    return told[0] + int(getattr(torch, device.type).memory_reserved(device.index))
+
+
+def buffers_reading(before_bytes: int | None, after_bytes: int | None) -> Reading | None:
+    """What the collectives of a group keep of a device outside torch's allocator.
+
+    Args:
+        before_bytes: What was left before the group's first collective.
+        after_bytes: And after its last one.
+
+    Returns:
+        The reading; None where nothing could be read.
+    """
+    if before_bytes is None or after_bytes is None:
+        return None
+    taken = float(max(0, before_bytes - after_bytes))
+    return Reading(
+        name=BUFFERS,
+        unit="bytes",
+        value=taken,
+        samples=(taken,),
+        note="device memory that rank 0 lost between before the first collective and after the last",
+    )
+
+
 def main(arguments: Sequence[str]) -> int:
     """One rank's part."""
     options = Options(**json.loads(arguments[0]))
@@ -418,8 +454,12 @@ def main(arguments: Sequence[str]) -> int:
         dist.init_process_group(backend, timeout=timedelta(seconds=options.call_limit_s))
         group = _Group(torch=torch, dist=dist, device=device, out=options.out)
         group.tell(Said(started=Started(backend=backend, device_kind=device.type)))
+        before_bytes = _left_bytes(torch, device)
         _measure(group, options)
         group.barrier()
+        reading = buffers_reading(before_bytes, _left_bytes(torch, device))
+        if reading is not None:
+            group.tell(Said(reading=reading))
     except RuntimeError as error:  # what every backend raises for a peer that hangs or is gone
         print(f"Rank {rank_of_job}: {first_line(error)}", file=sys.stderr, flush=True)  # noqa: T201
         if rank_of_job == 0:

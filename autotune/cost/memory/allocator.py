@@ -129,7 +129,10 @@ class CachingAllocator:
         self._next_address = MIB
         if self._expandable:
             for number, pool in enumerate((self._small, self._large), start=1):
-                pool.unmapped.append((number * _RANGE_BYTES * 2, number * _RANGE_BYTES * 3))
+                # Pages begin where their size divides the address.
+                start = -(-2 * number * _RANGE_BYTES // pool.page_bytes) * pool.page_bytes
+                num_pages = _RANGE_BYTES // pool.page_bytes
+                pool.unmapped.append((start, start + num_pages * pool.page_bytes))
 
     @property
     def live_blocks(self) -> dict[int, int]:
@@ -336,6 +339,8 @@ class CachingAllocator:
         assert self._allowed_bytes is not None
         threshold = int(self._settings.garbage_collection_threshold * self._allowed_bytes)
         wanted = self.reserved_bytes - threshold
+        if wanted <= 0:
+            return
         pool = self._large
         ages = {
             address: pool.num_searches - self._born[address]

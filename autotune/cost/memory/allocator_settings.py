@@ -192,7 +192,8 @@ def _divisions(value: str, source: str) -> tuple[int, ...]:
         start, _, steps = (part.strip() for part in pair.partition(":"))
         num_steps = 0 if steps == "0" else _power_of_two(key, steps, source)
         if start == ">":
-            found[(last or 0) :] = [num_steps] * (NUM_INTERVALS - (last or 0))
+            beyond = 0 if last is None else last + 1
+            found[beyond:] = [num_steps] * (NUM_INTERVALS - beyond)
             continue
         interval = min(_power_of_two(key, start, source).bit_length() - 1, NUM_INTERVALS - 1)
         if last is None:

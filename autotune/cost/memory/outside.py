@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autotune.cost.memory.devices import capability_of
+from probes.context import CONTEXT, WORKSPACES
+from probes.link import BUFFERS
 from probes.machine import Machine
 
 MIB = 1024**2
@@ -38,10 +40,8 @@ Basis: TypeAlias = Literal[
 """Where a number comes from."""
 Place: TypeAlias = Literal["allocator", "outside"]
 
-CONTEXT_READING = "device context"
-WORKSPACE_READING = "matrix workspaces"
-COMMUNICATION_READING = "communication buffers"
-"""Names of the readings that measure them."""
+READINGS = (CONTEXT, WORKSPACES, BUFFERS)
+"""Names of the readings that measure some of it."""
 
 CUBLAS_BYTES = (2 * 4096 + 8 * 16) * 1024
 HOPPER_CUBLAS_BYTES = 32 * MIB
@@ -68,6 +68,8 @@ class Layer:
     source: str
     """In words: what was measured, or whose statement it is."""
     place: Place
+    blocks: tuple[int, ...] = ()
+    """What is allocated one by one, where it lies inside the allocator."""
 
     def to_json(self) -> dict[str, object]:
         """The public JSON form."""
@@ -127,9 +129,9 @@ class Ranks:
 
 def workspaces(target: Target) -> tuple[Layer, ...]:
     """What the libraries for matrix products keep of the allocator's memory."""
-    if target.is_cpu:
+    if target.kind != "cuda":
         return ()
-    measured = _measured(target, WORKSPACE_READING)
+    measured = _measured(target, WORKSPACES)
     if measured is not None:
         return (
             Layer(
@@ -138,6 +140,7 @@ def workspaces(target: Target) -> tuple[Layer, ...]:
                 basis="measured on this machine",
                 source="kept by the allocator after matrix products and their backward pass",
                 place="allocator",
+                blocks=(measured,),
             ),
         )
     if target.is_amd:
@@ -158,6 +161,7 @@ def workspaces(target: Target) -> tuple[Layer, ...]:
             basis="assumed",
             source=f"{NUM_MULTIPLYING_THREADS} threads, PyTorch's size for {whose}",
             place="allocator",
+            blocks=(blas,) * NUM_MULTIPLYING_THREADS,
         ),
         Layer(
             name=f"{names[1]} workspace",
@@ -165,14 +169,16 @@ def workspaces(target: Target) -> tuple[Layer, ...]:
             basis="assumed",
             source=f"PyTorch's size for {whose}",
             place="allocator",
+            blocks=(light,),
         ),
     )
 
 
-def buckets(target: Target, ranks: Ranks) -> tuple[Layer, ...]:
+def buckets(ranks: Ranks) -> tuple[Layer, ...]:
     """What data parallel training keeps of the allocator's memory beside the gradients."""
     if ranks.world_size == 1 or not ranks.trained_bytes:
         return ()
+    whole, rest = divmod(ranks.trained_bytes, DDP_BUCKET_BYTES)
     return (
         Layer(
             name="gradient buckets",
@@ -180,6 +186,7 @@ def buckets(target: Target, ranks: Ranks) -> tuple[Layer, ...]:
             basis="by rule",
             source="DistributedDataParallel keeps a copy of all gradients",
             place="allocator",
+            blocks=(DDP_BUCKET_BYTES,) * whole + ((rest,) if rest else ()),
         ),
     )
 
@@ -228,7 +235,7 @@ def outside(target: Target, ranks: Ranks, *, process_bytes: int | None = None) -
 
 
 def _context(target: Target) -> Layer:
-    measured = _measured(target, CONTEXT_READING)
+    measured = _measured(target, CONTEXT)
     if measured is not None:
         return Layer(
             name="context",
@@ -251,7 +258,7 @@ def _communication(target: Target, world_size: int) -> Layer:
     for link in links:
         if link.num_ranks == world_size and link.device_kind == target.kind:
             for reading in link.readings:
-                if reading.name == COMMUNICATION_READING:
+                if reading.name == BUFFERS:
                     return Layer(
                         name="communication buffers",
                         num_bytes=round(reading.value),

@@ -1,0 +1,325 @@
+"""What fits on a device, from a job's description: trace, reckon, and keep the answer.
+
+A question that was asked before is answered from the cache without any training library.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.configuration import Checkpointing
+from autotune.cost.memory.allocator_settings import AllocatorSettings
+from autotune.cost.memory.outside import READINGS, Ranks, Target
+from autotune.errors import AutotuneError, NothingFeasible
+from autotune.events import Document
+from autotune.request import Driver
+from autotune.run_directory import write_json
+from autotune.tracing.request import ALL_FORMS
+from autotune.units import format_bytes
+from autotune.workload.digest import workload_digest
+from autotune.workload.spec import WorkloadSpec
+from probes import store
+
+if TYPE_CHECKING:
+    from autotune.cost.memory.estimate import Estimate, FormEstimate
+
+SCHEMA = 1
+_LIBRARIES = ("torch", "transformers", "accelerate", "peft")
+_NUM_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateRequest:
+    """What is asked of an estimate."""
+
+    spec: WorkloadSpec
+    """Resolved. Without a dataset, samples are made up."""
+    target: Target
+    ranks: Ranks = Ranks()
+    settings: AllocatorSettings = AllocatorSettings()
+    global_batch_size: int | None = None
+    micro_batch_size: int | None = None
+    """A size that the table must have."""
+    driver: Driver = "trainer"
+    forms: tuple[Checkpointing, ...] = ALL_FORMS
+    working_directory: str = field(default_factory=os.getcwd)
+
+    @property
+    def _readings(self) -> list[object]:
+        """What was measured of the machine and counts."""
+        machine = self.target.machine
+        if machine is None:
+            return []
+        readings = [*machine.readings, *(r for link in machine.links for r in link.readings)]
+        return [[r.name, r.value] for r in readings if r.name in READINGS]
+
+    @property
+    def digest(self) -> str:
+        """Changes whenever the answer may."""
+        device = asdict(replace(self.target, machine=None)) | {"readings": self._readings}
+        parts = [
+            workload_digest(self.spec),
+            device,
+            asdict(self.ranks),
+            asdict(self.settings),
+            self.global_batch_size,
+            self.micro_batch_size,
+            self.driver,
+            [asdict(form) for form in self.forms],
+            _versions(),
+            _code_digest(),
+        ]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def estimate(
+    request: EstimateRequest,
+    *,
+    fresh: bool = False,
+    on_stage: Callable[[str], None] | None = None,
+) -> Document:
+    """The public document of an estimate; where nothing fits, its `error` says what is missing.
+
+    Args:
+        request: What is asked.
+        fresh: Trace and reckon again, though the answer is kept.
+        on_stage: Is told what is being done, where that takes a while.
+
+    Raises:
+        AutotuneError: The job makes no sense, or cannot be traced.
+    """
+    file = _file(request.digest)
+    if file is not None and not fresh:
+        with contextlib.suppress(OSError, ValueError):
+            kept: Document = json.loads(file.read_bytes())
+            return kept
+    if on_stage is not None:
+        on_stage("Tracing a training step on tensors without data …")
+    answer = _reckoned(request, fresh=fresh)
+    if file is not None:
+        with contextlib.suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json(file, answer)
+            _forget_oldest(file.parent)
+    return answer
+
+
+def error_of(document: Document) -> AutotuneError | None:
+    """The error that a document tells, as one of ours."""
+    error = document.get("error")
+    if not isinstance(error, Mapping):
+        return None
+    remedy = error.get("remedy")
+    return NothingFeasible(str(error.get("cause")), None if remedy is None else str(remedy))
+
+
+def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
+    # numpy and the traces' codec are not needed for a kept answer.
+    from autotune.cost.memory import estimate as estimates
+    from autotune.tracing.client import trace_workload
+    from autotune.tracing.request import Target as TraceTarget
+    from autotune.tracing.request import TraceRequest
+
+    wanted = TraceRequest(
+        workload=request.spec,
+        target=TraceTarget(kind=request.target.kind, capability=request.target.capability),
+        forms=request.forms,
+        driver=request.driver,
+        with_evaluation=False,
+        working_directory=request.working_directory,
+    )
+    with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as scratch:
+        traced = trace_workload(wanted, scratch=Path(scratch), fresh=fresh)
+    answer = estimates.estimate(
+        traced,
+        estimates.Question(
+            target=request.target,
+            ranks=request.ranks,
+            settings=request.settings,
+            global_batch_size=request.global_batch_size,
+            micro_batch_sizes=() if request.micro_batch_size is None else (request.micro_batch_size,),
+        ),
+    )
+    return document(answer, request)
+
+
+def document(answer: Estimate, request: EstimateRequest) -> Document:
+    """The public JSON form of an estimate."""
+    question, facts, spec = answer.question, answer.traced.facts, request.spec
+    target = question.target
+    workload: Document = {
+        "name": facts.name,
+        "task": spec.task,
+        "model_class": facts.model_class,
+        "num_parameters": facts.num_parameters,
+        "num_trainable_parameters": facts.num_trainable_parameters,
+        "precision": facts.precision,
+        "optimizer": facts.optimizer,
+        "attention": list(facts.attention),
+        "sequence_length": facts.sequence_length,
+        "is_padded": facts.is_padded,
+        "samples": "made up" if spec.dataset is None and not spec.demo else "the longest",
+        "traced_micro_batch_sizes": list(facts.traced_sizes),
+        "versions": dict(facts.versions),
+    }
+    device: Document = {
+        "name": target.name,
+        "kind": target.kind,
+        "architecture": target.architecture,
+        "total_bytes": target.total_bytes,
+        "total_from": target.total_from,
+        "usable_bytes": question.usable_bytes,
+        "processes": question.ranks.world_size,
+    }
+    error = _nothing_fits(answer)
+    return {
+        "schema": SCHEMA,
+        "workload": workload,
+        "device": device,
+        "allocator": {
+            "expandable_segments": question.settings.expandable_segments,
+            "is_default": question.settings.is_default,
+        },
+        "global_batch_size": question.global_batch_size,
+        "forms": [_form(form) for form in answer.forms],
+        "untraced": [
+            {"what": one.what, "reason": one.reason}
+            for one in answer.traced.untraced
+            if one.checkpointing is not None
+        ],
+        "notes": [*facts.notes, *_notes(answer)],
+        "error": None if error is None else {"cause": error.cause, "remedy": error.remedy},
+    }
+
+
+def _form(form: FormEstimate) -> Document:
+    return {
+        "checkpointing": dict(asdict(form.checkpointing)),
+        "largest_micro_batch_size": form.largest or None,
+        "largest_with_expandable_segments": form.largest_with_expandable_segments,
+        "at": {
+            "micro_batch_size": form.shown_size,
+            "total_bytes": form.total_bytes,
+            "layers": [dict(layer.to_json()) for layer in form.layers],  # type: ignore[arg-type]
+            "by_kind": dict(form.peak.by_kind),
+            "peak": {
+                "phase": form.peak.phase,
+                "module": form.peak.module,
+                "operator": form.peak.operator,
+            },
+        },
+        "entries": [dict(asdict(entry)) for entry in form.entries],
+    }
+
+
+def _nothing_fits(answer: Estimate) -> NothingFeasible | None:
+    """What is missing, where not even one sample fits under any form."""
+    if answer.best is not None:
+        return None
+    form = answer.leanest
+    question = answer.question
+    usable, target = question.usable_bytes, question.target
+    weights = form.peak.by_kind.get("weights", 0)
+    place = f"{target.name} has {format_bytes(usable)} to fill"
+    if weights > usable:
+        cause = f"The weights alone take {format_bytes(weights)}, and {place}"
+    else:
+        cause = (
+            f"One sample with {form.checkpointing} takes {format_bytes(form.total_bytes)}, and "
+            f"{place}"
+        )
+    missing = form.total_bytes - usable
+    return NothingFeasible(
+        f"{cause}: {format_bytes(missing)} are missing.",
+        f"Take a device with {format_bytes(target.total_bytes + missing)} or more"
+        + _lighter(answer)
+        + ".",
+    )
+
+
+def _lighter(answer: Estimate) -> str:
+    """What would make the job lighter, in the middle of a sentence."""
+    facts, peak = answer.traced.facts, answer.leanest.peak
+    state = peak.by_kind.get("optimizer", 0) + peak.by_kind.get("gradients", 0)
+    ideas = []
+    if facts.num_trainable_parameters == facts.num_parameters and state > peak.num_bytes / 3:
+        ideas.append("train adapters with --lora-rank")
+    if facts.sequence_length is not None and facts.sequence_length > 128:
+        ideas.append("cut samples shorter with --max-length")
+    return f", or {' or '.join(ideas)}" if ideas else ""
+
+
+def _notes(answer: Estimate) -> list[str]:
+    """What a reader must know to use the numbers."""
+    question = answer.question
+    target, notes = question.target, []
+    if question.global_batch_size is None:
+        notes.append(
+            "Accumulation is left open and its worst case taken; with --global-batch-size each "
+            "micro-batch size has its own."
+        )
+    capability = target.capability
+    if answer.traced.facts.precision == "bf16" and capability is not None and capability < (8, 0):
+        notes.append(f"{target.name} has no bf16 arithmetic: it computes by detours, slowly.")
+    if not target.is_cpu and not question.settings.is_native:
+        notes.append(
+            "backend:cudaMallocAsync follows rules of its own; the numbers are those of torch's "
+            "allocator."
+        )
+    plain = next((form for form in answer.forms if not form.checkpointing.is_on), None)
+    for form in answer.forms:
+        if plain is not None and form is not plain and 0 < form.largest <= plain.largest:
+            logits = form.peak.by_kind.get("logits", 0)
+            why = (
+                f": logits take {format_bytes(logits)} of the peak"
+                if logits > form.peak.num_bytes / 3
+                else ""
+            )
+            notes.append(f"{str(form.checkpointing).capitalize()} makes no more fit{why}.")
+        grown = form.largest_with_expandable_segments
+        if grown is not None and grown > form.largest:
+            notes.append(
+                f"With {form.checkpointing}, PYTORCH_ALLOC_CONF=expandable_segments:True makes "
+                f"micro-batch size {grown} fit."
+            )
+    return notes
+
+
+@cache
+def _code_digest() -> str:
+    """Of the modules that an answer comes from, so that none outlives what made it."""
+    here = Path(__file__).parent
+    files = [Path(__file__), *here.glob("cost/memory/*.py"), *here.glob("tracing/*.py")]
+    digest = hashlib.sha256()
+    for file in sorted(files):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _versions() -> list[str]:
+    found = []
+    for name in _LIBRARIES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return found
+
+
+def _file(digest: str) -> Path | None:
+    directory = store.cache_directory()
+    return None if directory is None else directory / "estimates" / f"{digest}.json"
+
+
+def _forget_oldest(directory: Path) -> None:
+    files = sorted(directory.glob("*.json"), key=lambda path: path.stat().st_mtime)
+    for path in files[:-_NUM_KEPT]:
+        path.unlink(missing_ok=True)
