@@ -43,7 +43,7 @@ class EstimateRequest:
     """What is asked of an estimate."""
 
     spec: WorkloadSpec
-    """Resolved. Without a dataset, samples are made up."""
+    """Resolved, except for the demo. Without a dataset, samples are made up."""
     target: Target
     ranks: Ranks = Ranks()
     settings: AllocatorSettings = AllocatorSettings()
@@ -53,6 +53,11 @@ class EstimateRequest:
     driver: Driver = "trainer"
     forms: tuple[Checkpointing, ...] = ALL_FORMS
     working_directory: str = field(default_factory=os.getcwd)
+
+    @property
+    def has_made_up_samples(self) -> bool:
+        """Whether there is no data to take samples from."""
+        return self.spec.dataset is None and not self.spec.demo
 
     @property
     def _readings(self) -> list[object]:
@@ -136,10 +141,13 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
         forms=request.forms,
         driver=request.driver,
         with_evaluation=False,
+        # Of real data the data themselves are asked; of made-up samples the worst is taken.
+        is_padded=not request.spec.packing if request.has_made_up_samples else None,
         working_directory=request.working_directory,
     )
     with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as scratch:
-        traced = trace_workload(wanted, scratch=Path(scratch), fresh=fresh)
+        cache = Path(scratch) / "traces" if fresh else None
+        traced = trace_workload(wanted, scratch=Path(scratch), cache=cache)
     answer = estimates.estimate(
         traced,
         estimates.Question(
@@ -168,7 +176,7 @@ def document(answer: Estimate, request: EstimateRequest) -> Document:
         "attention": list(facts.attention),
         "sequence_length": facts.sequence_length,
         "is_padded": facts.is_padded,
-        "samples": "made up" if spec.dataset is None and not spec.demo else "the longest",
+        "samples": "made up" if request.has_made_up_samples else "the longest",
         "traced_micro_batch_sizes": list(facts.traced_sizes),
         "versions": dict(facts.versions),
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.benchmarks import harness
 
-NAMES = ("overhead", "promise", "regret", "rivals", "call")
+NAMES = ("overhead", "promise", "regret", "rivals", "call", "estimate")
 """The set of one process, which runs where nothing is named."""
 RANKS = ("averaging", "links", "distributing")
 """The set of several processes; `ranks` names all of it."""

@@ -17,7 +17,8 @@ from autotune.display import output
 from autotune.errors import ExitCode, UsageError
 from autotune.estimating import EstimateRequest, error_of, estimate
 from autotune.units import parse_bytes
-from autotune.workload.resolve import resolve_spec
+from autotune.workload.resolve import resolve_model, resolve_spec
+from autotune.workload.spec import WorkloadSpec
 from probes import nvml, store
 from probes.known import known_machine, refreshed
 from probes.machine import Machine
@@ -74,16 +75,24 @@ def _request(reader: Reader, chosen: options.Estimate) -> EstimateRequest:
         )
     target = _target(reader, chosen)
     settings = allocator_settings.from_environment(os.environ)
-    with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as scratch:
-        spec = resolve_spec(spec, Path(scratch), Path.cwd(), needs_dataset=False)
     return EstimateRequest(
-        spec=spec,
+        spec=_resolved(spec),
         target=target,
         ranks=Ranks(world_size=processes, averages=processes > 1 and averaging != "off"),
         settings=settings,
         global_batch_size=wanted,
         micro_batch_size=micro_batch_size,
     )
+
+
+def _resolved(spec: WorkloadSpec) -> WorkloadSpec:
+    """The spec with absolute paths; what is wrong with it is found before torch is loaded."""
+    if spec.demo:
+        return spec
+    if spec.dataset is None:
+        return resolve_model(spec, Path.cwd())
+    with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as scratch:
+        return resolve_spec(spec, Path(scratch), Path.cwd())
 
 
 def _target(reader: Reader, chosen: options.Estimate) -> Target:
