@@ -148,6 +148,12 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
     with tempfile.TemporaryDirectory(prefix="autotune-estimate-") as scratch:
         cache = Path(scratch) / "traces" if fresh else None
         traced = trace_workload(wanted, scratch=Path(scratch), cache=cache)
+    if not traced.steps:
+        why = traced.untraced[0].reason if traced.untraced else "no form was asked for"
+        raise AutotuneError(
+            f"A training step of {traced.facts.name} cannot be traced: {why}",
+            "Measure it instead, on the device: autotune tune.",
+        )
     answer = estimates.estimate(
         traced,
         estimates.Question(
@@ -307,7 +313,8 @@ def _notes(answer: Estimate) -> list[str]:
 def _code_digest() -> str:
     """Of the modules that an answer comes from, so that none outlives what made it."""
     here = Path(__file__).parent
-    files = [Path(__file__), *here.glob("cost/memory/*.py"), *here.glob("tracing/*.py")]
+    rooms = ("cost/memory", "tracing", "trial", "workload")
+    files = [Path(__file__), *(file for room in rooms for file in here.glob(f"{room}/**/*.py"))]
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())
