@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, TextIO
 from probes.child import run_module
 from probes.machine import Device
 from probes.nvml import Fault, ask
-from probes.reading import Reading
+from probes.reading import CONTEXT, WORKSPACES, Reading
 
 if TYPE_CHECKING:
     from torch import device as TorchDevice  # noqa: N812 - a class in all but its name
 
-CONTEXT = "device context"
-WORKSPACES = "matrix workspaces"
-"""Names of the two readings."""
 _WIDTH = 256
 
 

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from autotune.configuration import NO_CHECKPOINTING
 from autotune.cost.memory.outside import Target
 from autotune.errors import AutotuneError
-from autotune.estimating import EstimateRequest, estimate
+from autotune.estimating.ask import EstimateRequest, estimate
 from autotune.workload.spec import Lora, WorkloadSpec
 from tests.benchmarks.harness import Context, Reading, Report, Row, say
 

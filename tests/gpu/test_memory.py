@@ -22,6 +22,7 @@ from autotune.tracing.request import TraceRequest
 from autotune.workload.spec import Columns, Precision, WorkloadSpec
 from probes import context
 from probes.known import known_machine
+from probes.reading import CONTEXT, WORKSPACES
 from tests.testing import jobs, memory_records, tiny_models
 from tests.testing.memory_records import MemoryReading, MemoryRecord
 
@@ -128,5 +129,5 @@ def test_the_context_of_this_device_is_measured() -> None:
     if device.nvml_index is None:
         pytest.skip("NVML does not know this device")
     found = {r.name: r.value for r in context.measure(device, time_limit_s=60.0)}
-    assert 50 * 2**20 < found[context.CONTEXT] < 3 * 2**30
-    assert 0 < found[context.WORKSPACES] < 2**30
+    assert 50 * 2**20 < found[CONTEXT] < 3 * 2**30
+    assert 0 < found[WORKSPACES] < 2**30

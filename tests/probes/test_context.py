@@ -12,8 +12,9 @@ import torch
 from probes import context
 from probes.child import ChildResult
 from probes.collectives import buffers_reading
-from probes.context import CONTEXT, WORKSPACES, Levels, free_bytes, measure, readings, train_step
+from probes.context import Levels, free_bytes, measure, readings, train_step
 from probes.machine import Device
+from probes.reading import CONTEXT, WORKSPACES
 from tests.testing.nvml_binding import scene_binding
 
 MIB = 2**20

@@ -13,8 +13,9 @@ from pydantic import JsonValue, TypeAdapter
 from autotune.configuration import Configuration
 from autotune.cost.memory import codec
 from autotune.cost.memory.allocator_settings import AllocatorSettings
-from autotune.cost.memory.estimate import Entry, Question, estimate
+from autotune.cost.memory.estimate import Entry, estimate
 from autotune.cost.memory.outside import Target
+from autotune.cost.memory.question import Question
 from autotune.cost.memory.trace import TracedWorkload
 from autotune.outcome import MemoryUse
 from autotune.run_directory import write_json

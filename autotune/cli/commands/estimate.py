@@ -15,7 +15,8 @@ from autotune.cost.memory import allocator_settings, devices
 from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target
 from autotune.display import output
 from autotune.errors import ExitCode, UsageError
-from autotune.estimating import EstimateRequest, error_of, estimate
+from autotune.events import Document
+from autotune.estimating.ask import EstimateRequest, error_of, estimate
 from autotune.units import parse_bytes
 from autotune.workload.resolve import resolve_model, resolve_spec
 from autotune.workload.spec import WorkloadSpec
@@ -49,7 +50,7 @@ def run(context: typer.Context, chosen: options.Estimate) -> int:
     return ExitCode.OK
 
 
-def _print(document: estimate_text.Document) -> None:
+def _print(document: Document) -> None:
     blocks = estimate_text.blocks(document)
     if output.is_terminal(sys.stdout) and os.environ.get("TERM", "") not in ("", "dumb"):
         from autotune.display.rich import print_report

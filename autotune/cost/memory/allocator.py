@@ -22,11 +22,11 @@ of equal size.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autotune.cost.memory.allocator_settings import AllocatorSettings
+from autotune.cost.memory.pool import Pool
 
 MIB = 1024**2
 SMALLEST_BLOCK_BYTES = 512
@@ -35,11 +35,6 @@ SMALL_SEGMENT_BYTES = 2 * MIB
 OWN_SEGMENT_BYTES = 10 * MIB
 """Requests from this size on get a segment of their own size."""
 SEGMENT_STEP_BYTES = 2 * MIB
-
-_ADDRESS_BITS = 56
-_ADDRESS_MASK = (1 << _ADDRESS_BITS) - 1
-_RANGE_BYTES = 1 << 50
-"""Addresses that an expandable segment may grow over: more than any device has."""
 
 
 class OutOfDeviceMemory(Exception):
@@ -68,19 +63,6 @@ class Replayed:
     """Times that cached memory had to be given back for a request."""
     refused_bytes: int | None = None
     """What was asked of the device where memory ran out; None where it sufficed."""
-
-
-@dataclass(slots=True)
-class _Pool:
-    """Free blocks of one pool, and where its expandable segment may still grow."""
-
-    is_small: bool
-    page_bytes: int
-    keys: list[int] = field(default_factory=list)
-    """Size and address of every free block as one number, ascending."""
-    unmapped: list[tuple[int, int]] = field(default_factory=list)
-    """Start and end of the unmapped parts of the expandable segment, ascending."""
-    num_searches: int = 0
 
 
 class CachingAllocator:
@@ -116,23 +98,17 @@ class CachingAllocator:
         self._collects = (
             settings.garbage_collection_threshold > 0 and self._allowed_bytes is not None
         )
-        self._small = _Pool(True, SMALL_SEGMENT_BYTES)
-        self._large = _Pool(False, settings.large_segment_bytes)
-        self._free: dict[int, int] = {}
-        """Address of every free block to its size."""
-        self._free_ends: dict[int, int] = {}
-        """The same by the address behind the block, to its own address."""
+        pages = settings.large_segment_bytes
+        self._small = Pool(is_small=True, page_bytes=SMALL_SEGMENT_BYTES)
+        self._large = Pool(is_small=False, page_bytes=pages, tracks_age=self._collects)
         self._segments: dict[int, int] = {}
-        self._live: dict[int, tuple[int, int, _Pool]] = {}
-        self._born: dict[int, int] = {}
-        """For garbage collection: searches of the pool before a block came in."""
+        """Bytes of every segment, by its address."""
+        self._live: dict[int, tuple[int, int, Pool]] = {}
+        """Address, bytes and pool of every block that is handed out, by its key."""
         self._next_address = MIB
         if self._expandable:
-            for number, pool in enumerate((self._small, self._large), start=1):
-                # Pages begin where their size divides the address.
-                start = -(-2 * number * _RANGE_BYTES // pool.page_bytes) * pool.page_bytes
-                num_pages = _RANGE_BYTES // pool.page_bytes
-                pool.unmapped.append((start, start + num_pages * pool.page_bytes))
+            self._small.reach_over(1)
+            self._large.reach_over(2)
 
     @property
     def live_blocks(self) -> dict[int, int]:
@@ -142,7 +118,8 @@ class CachingAllocator:
     @property
     def free_blocks(self) -> tuple[int, ...]:
         """The sizes of all free blocks, by address."""
-        return tuple(self._free[address] for address in sorted(self._free))
+        sizes = {**self._small.sizes, **self._large.sizes}
+        return tuple(sizes[address] for address in sorted(sizes))
 
     def rounded(self, num_bytes: int) -> int:
         """The size of the block that a request is met with, where one of any size can be had."""
@@ -179,7 +156,7 @@ class CachingAllocator:
             limit = self._max_split_bytes
             splits = rest > SMALL_BYTES and (limit is None or size < limit)
         if splits:
-            self._put(pool, address + size, rest)
+            pool.put(address + size, rest)
             block_bytes = size
         self._live[key] = (address, block_bytes, pool)
         self.allocated_bytes += block_bytes
@@ -193,56 +170,37 @@ class CachingAllocator:
             return
         address, size, pool = block
         self.allocated_bytes -= size
-        self._join(pool, address, size)
+        pool.join(address, size)
 
     def empty_cache(self) -> None:
         """Gives back what is wholly free, as `torch.cuda.empty_cache` does."""
         for pool in (self._large, self._small):
-            for key in list(pool.keys):
-                address = key & _ADDRESS_MASK
+            for address in list(pool.sizes):
                 if self._expandable:
-                    self._unmap(pool, address)
-                elif self._segments.get(address) == self._free[address]:
+                    self.reserved_bytes -= pool.unmap(address)
+                elif self._is_whole(pool, address):
                     self._give_back(pool, address)
 
-    def _find(self, pool: _Pool, size: int) -> tuple[int, int] | None:
-        """The best free block, taken out of the pool."""
+    def _find(self, pool: Pool, size: int) -> tuple[int, int] | None:
+        """Address and bytes of the best free block, taken out of the pool."""
         if self._collects:
             pool.num_searches += 1
-        keys = pool.keys
-        index = bisect_left(keys, size << _ADDRESS_BITS)
-        if index == len(keys):
+        index = pool.index_of(size)
+        if index is None:
             return None
         if self._expandable:
-            index = self._least_able_to_grow(pool, index)
-        block_bytes = keys[index] >> _ADDRESS_BITS
+            index = pool.least_able_to_grow(index)
         limit = self._max_split_bytes
         if limit is not None:
+            _, block_bytes = pool.at(index)
             if size < limit <= block_bytes:
                 return None
             rounding = self._settings.max_non_split_rounding_bytes
             if size >= limit and block_bytes >= size + rounding:
                 return None
-        address = keys[index] & _ADDRESS_MASK
-        del keys[index]
-        del self._free[address]
-        del self._free_ends[address + block_bytes]
-        return address, block_bytes
+        return pool.pop(index)
 
-    def _least_able_to_grow(self, pool: _Pool, index: int) -> int:
-        """A block before unmapped memory counts as large as it can become: it is taken last."""
-        keys, starts = pool.keys, dict(pool.unmapped)
-
-        def able_bytes(key: int) -> int:
-            size = key >> _ADDRESS_BITS
-            end = (key & _ADDRESS_MASK) + size
-            return size + (starts[end] - end if end in starts else 0)
-
-        while index + 1 < len(keys) and able_bytes(keys[index + 1]) < able_bytes(keys[index]):
-            index += 1
-        return index
-
-    def _obtain(self, pool: _Pool, size: int) -> tuple[int, int]:
+    def _obtain(self, pool: Pool, size: int) -> tuple[int, int]:
         """A new block from the device, after giving back what must go."""
         if self._collects:
             self._collect()
@@ -257,14 +215,14 @@ class CachingAllocator:
             raise OutOfDeviceMemory(self._segment_bytes(pool, size), self.reserved_bytes)
         return block
 
-    def _segment_bytes(self, pool: _Pool, size: int) -> int:
+    def _segment_bytes(self, pool: Pool, size: int) -> int:
         if pool.is_small:
             return SMALL_SEGMENT_BYTES
         if size < OWN_SEGMENT_BYTES:
             return self._settings.large_segment_bytes
         return -(-size // SEGMENT_STEP_BYTES) * SEGMENT_STEP_BYTES
 
-    def _ask(self, pool: _Pool, size: int) -> tuple[int, int] | None:
+    def _ask(self, pool: Pool, size: int) -> tuple[int, int] | None:
         segment_bytes = self._segment_bytes(pool, size)
         allowed = self._allowed_bytes
         if allowed is not None and self.reserved_bytes + segment_bytes > allowed:
@@ -288,50 +246,30 @@ class CachingAllocator:
             self.peak_reserved_bytes = self.reserved_bytes
         return True
 
-    def _put(self, pool: _Pool, address: int, size: int) -> None:
-        insort(pool.keys, size << _ADDRESS_BITS | address)
-        self._free[address] = size
-        self._free_ends[address + size] = address
-        if self._collects:
-            self._born[address] = pool.num_searches
+    def _is_whole(self, pool: Pool, address: int) -> bool:
+        """Whether a free block is a segment of its own."""
+        return self._segments.get(address) == pool.sizes[address]
 
-    def _take(self, pool: _Pool, address: int) -> int:
-        size = self._free.pop(address)
-        del self._free_ends[address + size]
-        del pool.keys[bisect_left(pool.keys, size << _ADDRESS_BITS | address)]
-        return size
-
-    def _join(self, pool: _Pool, address: int, size: int) -> int:
-        """Puts a block among the free ones, as one with its free neighbours; its new address."""
-        before = self._free_ends.get(address)
-        if before is not None:
-            size += self._take(pool, before)
-            address = before
-        if address + size in self._free:
-            size += self._take(pool, address + size)
-        self._put(pool, address, size)
-        return address
-
-    def _give_back(self, pool: _Pool, address: int) -> int:
+    def _give_back(self, pool: Pool, address: int) -> int:
         """Returns a wholly free segment to the device."""
-        size = self._take(pool, address)
+        size = pool.take(address)
         del self._segments[address]
         self.reserved_bytes -= size
         return size
 
-    def _release_oversize(self, pool: _Pool, size: int) -> bool:
+    def _release_oversize(self, pool: Pool, size: int) -> bool:
         """Gives back unsplittable blocks until they make up for a request, the largest first."""
         limit = self._max_split_bytes
         if limit is None or self._expandable:
             return False
         wanted = max(size, limit)
-        index = bisect_left(pool.keys, wanted << _ADDRESS_BITS)
-        if index < len(pool.keys):
-            self._give_back(pool, pool.keys[index] & _ADDRESS_MASK)
+        index = pool.index_of(wanted)
+        if index is not None:
+            self._give_back(pool, pool.at(index)[0])
             return True
         released = 0
-        while released < wanted and pool.keys and pool.keys[-1] >> _ADDRESS_BITS >= limit:
-            released += self._give_back(pool, pool.keys[-1] & _ADDRESS_MASK)
+        while released < wanted and pool.sizes and pool.at(-1)[1] >= limit:
+            released += self._give_back(pool, pool.at(-1)[0])
         return released >= wanted
 
     def _collect(self) -> None:
@@ -342,11 +280,7 @@ class CachingAllocator:
         if wanted <= 0:
             return
         pool = self._large
-        ages = {
-            address: pool.num_searches - self._born[address]
-            for address in (key & _ADDRESS_MASK for key in pool.keys)
-            if self._segments.get(address) == self._free[address]
-        }
+        ages = {a: age for a, age in pool.ages().items() if self._is_whole(pool, a)}
         released = 0
         while released < wanted and ages:
             mean = sum(ages.values()) / len(ages)
@@ -354,60 +288,19 @@ class CachingAllocator:
                 released += self._give_back(pool, address)
                 del ages[address]
 
-    def _expand(self, pool: _Pool, size: int) -> tuple[int, int] | None:
+    def _expand(self, pool: Pool, size: int) -> tuple[int, int] | None:
         """Maps pages where they make a block of `size` with the free memory beside them."""
-        address = self._room(pool, size)
-        block_bytes = self._free.get(address, 0)
+        address = pool.room(size)
+        block_bytes = pool.sizes.get(address, 0)
         while block_bytes < size:
             end = address + block_bytes
-            gap_end = next(stop for start, stop in pool.unmapped if start == end)
-            missing = min(size - block_bytes, gap_end - end)
+            missing = min(size - block_bytes, pool.unmapped_after(end))
             mapped = -(-missing // pool.page_bytes) * pool.page_bytes
             if not self._reserve(mapped):
                 return None
-            index = pool.unmapped.index((end, gap_end))
-            pool.unmapped[index : index + 1] = (
-                [(end + mapped, gap_end)] if end + mapped < gap_end else []
-            )
-            address = self._join(pool, end, mapped)
-            block_bytes = self._free[address]
-        self._take(pool, address)
-        return address, block_bytes
-
-    def _room(self, pool: _Pool, size: int) -> int:
-        """The lowest address from which free and unmapped memory run on for `size` bytes."""
-        ends = dict(pool.unmapped)
-        for start, _ in pool.unmapped:
-            address = self._free_ends.get(start, start)
-            end = address
-            while end - address < size and (end in self._free or end in ends):
-                end = end + self._free[end] if end in self._free else ends[end]
-            if end - address >= size:
-                return address
-        raise OutOfDeviceMemory(size, self.reserved_bytes)
-
-    def _unmap(self, pool: _Pool, address: int) -> None:
-        """Returns the whole pages of a free block to the device."""
-        size = self._free[address]
-        base = address - address % pool.page_bytes
-        first = base if base == address else base + pool.page_bytes
-        last = (address + size) // pool.page_bytes * pool.page_bytes
-        if first >= last:
-            return
-        self._take(pool, address)
-        if first > address:
-            self._put(pool, address, first - address)
-        if last < address + size:
-            self._put(pool, last, address + size - last)
-        self.reserved_bytes -= last - first
-        gaps = sorted([*pool.unmapped, (first, last)])
-        joined = gaps[:1]
-        for start, end in gaps[1:]:
-            if start == joined[-1][1]:
-                joined[-1] = (joined[-1][0], end)
-            else:
-                joined.append((start, end))
-        pool.unmapped = joined
+            address = pool.map(end, mapped)
+            block_bytes = pool.sizes[address]
+        return address, pool.take(address)
 
 
 def replay(
@@ -430,7 +323,11 @@ def replay(
     allocator = CachingAllocator(settings, capacity_bytes=capacity_bytes, device_bytes=device_bytes)
     refused: int | None = None
     try:
-        _run(allocator, zip(keys, num_bytes, strict=True))
+        for key, asked in zip(keys, num_bytes, strict=True):
+            if asked:
+                allocator.allocate(key, asked)
+            else:
+                allocator.release(key)
     except OutOfDeviceMemory as error:
         refused = error.asked_bytes
     return Replayed(
@@ -440,11 +337,3 @@ def replay(
         refused_bytes=refused,
     )
 
-
-def _run(allocator: CachingAllocator, events: Iterable[tuple[int, int]]) -> None:
-    allocate, release = allocator.allocate, allocator.release
-    for key, asked in events:
-        if asked:
-            allocate(key, asked)
-        else:
-            release(key)

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autotune.cost.memory.devices import capability_of
-from probes.context import CONTEXT, WORKSPACES
 from probes.link import BUFFERS
 from probes.machine import Machine
+from probes.reading import CONTEXT, WORKSPACES
 
 MIB = 1024**2
 GIB = 1024**3

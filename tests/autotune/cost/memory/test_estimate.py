@@ -8,8 +8,9 @@ import pytest
 
 from autotune.configuration import divisors
 from autotune.cost.memory.allocator_settings import AllocatorSettings, parse
-from autotune.cost.memory.estimate import Estimate, FormEstimate, Question, estimate, table_sizes
+from autotune.cost.memory.estimate import Estimate, FormEstimate, estimate
 from autotune.cost.memory.outside import Ranks, Target
+from autotune.cost.memory.question import Question, table_sizes
 from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
 
 CONTEXT = 500_000_000

@@ -18,9 +18,9 @@ from autotune.cost.memory.outside import (
     workspaces,
 )
 from autotune.runtime.averaging import BUCKET_BYTES
-from probes.context import CONTEXT, WORKSPACES
 from probes.link import BUFFERS, Link
 from probes.machine import Device, Host, Machine, Reading
+from probes.reading import CONTEXT, WORKSPACES
 
 MIB = 2**20
 GIB = 2**30

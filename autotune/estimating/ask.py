@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autotune.configuration import Checkpointing
 from autotune.cost.memory.allocator_settings import AllocatorSettings
@@ -25,15 +24,10 @@ from autotune.events import Document
 from autotune.request import Driver
 from autotune.run_directory import write_json
 from autotune.tracing.request import ALL_FORMS
-from autotune.units import format_bytes
 from autotune.workload.digest import workload_digest
 from autotune.workload.spec import WorkloadSpec
 from probes import store
 
-if TYPE_CHECKING:
-    from autotune.cost.memory.estimate import Estimate, FormEstimate
-
-SCHEMA = 1
 _LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 _NUM_KEPT = 64
 
@@ -131,6 +125,8 @@ def error_of(document: Document) -> AutotuneError | None:
 def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
     # numpy and the traces' codec are not needed for a kept answer.
     from autotune.cost.memory import estimate as estimates
+    from autotune.cost.memory.question import Question
+    from autotune.estimating.document import document
     from autotune.tracing.client import trace_workload
     from autotune.tracing.request import Target as TraceTarget
     from autotune.tracing.request import TraceRequest
@@ -156,7 +152,7 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
         )
     answer = estimates.estimate(
         traced,
-        estimates.Question(
+        Question(
             target=request.target,
             ranks=request.ranks,
             settings=request.settings,
@@ -164,157 +160,15 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
             micro_batch_sizes=() if request.micro_batch_size is None else (request.micro_batch_size,),
         ),
     )
-    return document(answer, request)
-
-
-def document(answer: Estimate, request: EstimateRequest) -> Document:
-    """The public JSON form of an estimate."""
-    question, facts, spec = answer.question, answer.traced.facts, request.spec
-    target = question.target
-    workload: Document = {
-        "name": facts.name,
-        "task": spec.task,
-        "model_class": facts.model_class,
-        "num_parameters": facts.num_parameters,
-        "num_trainable_parameters": facts.num_trainable_parameters,
-        "precision": facts.precision,
-        "optimizer": facts.optimizer,
-        "attention": list(facts.attention),
-        "sequence_length": facts.sequence_length,
-        "is_padded": facts.is_padded,
-        "samples": "made up" if request.has_made_up_samples else "the longest",
-        "traced_micro_batch_sizes": list(facts.traced_sizes),
-        "versions": dict(facts.versions),
-    }
-    device: Document = {
-        "name": target.name,
-        "kind": target.kind,
-        "architecture": target.architecture,
-        "total_bytes": target.total_bytes,
-        "total_from": target.total_from,
-        "usable_bytes": question.usable_bytes,
-        "processes": question.ranks.world_size,
-    }
-    error = _nothing_fits(answer)
-    return {
-        "schema": SCHEMA,
-        "workload": workload,
-        "device": device,
-        "allocator": {
-            "expandable_segments": question.settings.expandable_segments,
-            "is_default": question.settings.is_default,
-        },
-        "global_batch_size": question.global_batch_size,
-        "forms": [_form(form) for form in answer.forms],
-        "untraced": [
-            {"what": one.what, "reason": one.reason}
-            for one in answer.traced.untraced
-            if one.checkpointing is not None
-        ],
-        "notes": [*facts.notes, *_notes(answer)],
-        "error": None if error is None else {"cause": error.cause, "remedy": error.remedy},
-    }
-
-
-def _form(form: FormEstimate) -> Document:
-    return {
-        "checkpointing": dict(asdict(form.checkpointing)),
-        "largest_micro_batch_size": form.largest or None,
-        "largest_with_expandable_segments": form.largest_with_expandable_segments,
-        "at": {
-            "micro_batch_size": form.shown_size,
-            "total_bytes": form.total_bytes,
-            "layers": [dict(layer.to_json()) for layer in form.layers],  # type: ignore[arg-type]
-            "by_kind": dict(form.peak.by_kind),
-            "peak": {
-                "phase": form.peak.phase,
-                "module": form.peak.module,
-                "operator": form.peak.operator,
-            },
-        },
-        "entries": [dict(asdict(entry)) for entry in form.entries],
-    }
-
-
-def _nothing_fits(answer: Estimate) -> NothingFeasible | None:
-    """What is missing, where not even one sample fits under any form."""
-    if answer.best is not None:
-        return None
-    form = answer.leanest
-    question = answer.question
-    usable, target = question.usable_bytes, question.target
-    weights = form.peak.by_kind.get("weights", 0)
-    place = f"{target.name} has {format_bytes(usable)} to fill"
-    if weights > usable:
-        cause = f"The weights alone take {format_bytes(weights)}, and {place}"
-    else:
-        cause = (
-            f"One sample with {form.checkpointing} takes {format_bytes(form.total_bytes)}, and "
-            f"{place}"
-        )
-    missing = form.total_bytes - usable
-    return NothingFeasible(
-        f"{cause}: {format_bytes(missing)} are missing.",
-        f"Take a device with {format_bytes(target.total_bytes + missing)} or more"
-        + _lighter(answer)
-        + ".",
-    )
-
-
-def _lighter(answer: Estimate) -> str:
-    """What would make the job lighter, in the middle of a sentence."""
-    facts, peak = answer.traced.facts, answer.leanest.peak
-    state = peak.by_kind.get("optimizer", 0) + peak.by_kind.get("gradients", 0)
-    ideas = []
-    if facts.num_trainable_parameters == facts.num_parameters and state > peak.num_bytes / 3:
-        ideas.append("train adapters with --lora-rank")
-    if facts.sequence_length is not None and facts.sequence_length > 128:
-        ideas.append("cut samples shorter with --max-length")
-    return f", or {' or '.join(ideas)}" if ideas else ""
-
-
-def _notes(answer: Estimate) -> list[str]:
-    """What a reader must know to use the numbers."""
-    question = answer.question
-    target, notes = question.target, []
-    if question.global_batch_size is None:
-        notes.append(
-            "Accumulation is left open and its worst case taken; with --global-batch-size each "
-            "micro-batch size has its own."
-        )
-    capability = target.capability
-    if answer.traced.facts.precision == "bf16" and capability is not None and capability < (8, 0):
-        notes.append(f"{target.name} has no bf16 arithmetic: it computes by detours, slowly.")
-    if not target.is_cpu and not question.settings.is_native:
-        notes.append(
-            "backend:cudaMallocAsync follows rules of its own; the numbers are those of torch's "
-            "allocator."
-        )
-    plain = next((form for form in answer.forms if not form.checkpointing.is_on), None)
-    for form in answer.forms:
-        if plain is not None and form is not plain and 0 < form.largest <= plain.largest:
-            logits = form.peak.by_kind.get("logits", 0)
-            why = (
-                f": logits take {format_bytes(logits)} of the peak"
-                if logits > form.peak.num_bytes / 3
-                else ""
-            )
-            notes.append(f"{str(form.checkpointing).capitalize()} makes no more fit{why}.")
-        grown = form.largest_with_expandable_segments
-        if grown is not None and grown > form.largest:
-            notes.append(
-                f"With {form.checkpointing}, PYTORCH_ALLOC_CONF=expandable_segments:True makes "
-                f"micro-batch size {grown} fit."
-            )
-    return notes
+    return document(answer, task=request.spec.task, is_made_up=request.has_made_up_samples)
 
 
 @cache
 def _code_digest() -> str:
     """Of the modules that an answer comes from, so that none outlives what made it."""
-    here = Path(__file__).parent
-    rooms = ("cost/memory", "tracing", "trial", "workload")
-    files = [Path(__file__), *(file for room in rooms for file in here.glob(f"{room}/**/*.py"))]
+    here = Path(__file__).parents[1]
+    rooms = ("estimating", "cost/memory", "tracing", "trial", "workload")
+    files = [file for room in rooms for file in here.glob(f"{room}/**/*.py")]
     digest = hashlib.sha256()
     for file in sorted(files):
         digest.update(file.read_bytes())
