@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.cost.memory.trace import Event, Events, Kind, Phase, Size
 from autotune.tracing.recorder import Note
@@ -84,6 +84,68 @@ class Pair:
             else:
                 self._second[note.storage] = len(self._allocations)
                 events.append(self._allocated(note, _constant(note), kinds[note.storage]))
+        return tuple(events)
+
+    def alone(
+        self, notes: Notes, usual: Events, gradients: Mapping[int, int]
+    ) -> Events | None:
+        """A segment of a single row, where it does something else than the usual one says of it.
+
+        Args:
+            notes: Of the single row.
+            usual: The same segment at both sizes.
+            gradients: Storages of the single row's gradients → those of the same parameters in the
+                first recording, since both go in the same update.
+        """
+        if len(notes) == len(usual) and all(
+            note.is_free == event.is_free
+            and (note.is_free or note.num_bytes == event.size.at(1))
+            for note, event in zip(notes, usual, strict=True)
+        ):
+            return None
+        kinds = _kinds(notes, self.labels)
+        numbers: dict[int, int] = {}
+        events = []
+        for note in notes:
+            if note.is_free:
+                events.append(self._freed(numbers.pop(note.storage), note))
+                continue
+            event = self._allocated(note, _constant(note), kinds[note.storage])
+            if note.storage in gradients:
+                event = replace(event, storage=self._first[gradients[note.storage]])
+            else:
+                numbers[note.storage] = event.storage
+            events.append(event)
+        ends = (replace(self._allocations[number], is_free=True) for number in numbers.values())
+        return (*events, *ends)
+
+    def repeated(self, segment: Events) -> Events:
+        """The same segment once more, where gradients are there already and are added to.
+
+        A gradient is then a storage that goes as soon as it is added, before anything else comes.
+        """
+        numbers: dict[int, int] = {}
+        added: list[Event] = []
+        events: list[Event] = []
+        for event in segment:
+            if event.is_free:
+                if event.storage in numbers:
+                    events.append(replace(event, storage=numbers.pop(event.storage)))
+                continue
+            events += added
+            added = []
+            kind: Kind = "temporary" if event.kind == "gradients" else event.kind
+            again = replace(event, storage=len(self._allocations), kind=kind)
+            self._allocations.append(again)
+            events.append(again)
+            if event.kind == "gradients":
+                added.append(replace(again, is_free=True))
+            else:
+                numbers[event.storage] = again.storage
+        events += added
+        events += (
+            replace(self._allocations[number], is_free=True) for number in numbers.values()
+        )
         return tuple(events)
 
     def new(self, notes: Notes, kind: Kind) -> Events:

@@ -22,6 +22,7 @@ from autotune.tracing import shadows
 from autotune.tracing.places import Places
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_DEVICE = torch.ops.prim.device.default
 
 
 class Note(NamedTuple):
@@ -156,7 +157,10 @@ class Recorder(TorchDispatchMode):
     def _run(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
     ) -> object:
-        if func is _SCALAR and isinstance(args[0], FakeTensor):
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            # Asked for twice an operator, and answered at length by the mode below.
+            return args[0].fake_device
+        if func is _SCALAR and isinstance(args[0], torch.Tensor):
             value, is_known = shadows.scalar(args[0])
             self.num_unknown += not is_known
             return value

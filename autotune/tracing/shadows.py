@@ -99,7 +99,8 @@ def scalar(tensor: torch.Tensor) -> tuple[Scalar, bool]:
     nothing, and no gradient is clipped.
     """
     try:
-        value: Scalar = value_of(tensor).item()
+        with no_dispatch():
+            value: Scalar = value_of(tensor).item()
     except Unknown:
         unknown: Scalar = (
             False if tensor.dtype is torch.bool else 1.0 if tensor.is_floating_point() else 1

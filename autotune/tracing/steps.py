@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import chain
+from itertools import pairwise
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from autotune.configuration import Checkpointing
 from autotune.cost.memory.trace import Kind, StepTrace
-from autotune.tracing import pairing, substitutes
+from autotune.tracing import substitutes
 from autotune.tracing.attention import Attention
 from autotune.tracing.batches import Batches
 from autotune.tracing.fakes import fake_batch, tensors_of
-from autotune.tracing.pairing import SIZES, Labels, Mismatch, Pair
+from autotune.tracing.pairing import SIZES, Labels, Mismatch, Pair, closing
 from autotune.tracing.places import Places
 from autotune.tracing.recorder import Note, Recorder
 from autotune.tracing.request import Target
@@ -29,34 +30,35 @@ _CPU_KERNELS = {
     "_safe_softmax": "math",
 }
 """Part of an operator's name → the attention kernel that it is of."""
-NUM_MICRO_BATCHES = 2
-"""Micro-batches of a traced step: one that makes gradients, and one that adds to them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
-    """The notes of one optimizer step."""
+    """The notes of one optimizer step of a single micro-batch."""
 
     window: list[Note]
-    """Of one micro-batch that waits; empty on a device."""
-    micro_steps: tuple[list[Note], ...]
+    """Of the micro-batch as it waits; empty on a device."""
+    micro_step: list[Note]
     update: list[Note]
-    first_storage: int
-    """Number of the first storage that is this step's own."""
-    gradients: frozenset[int]
+    gradients: Mapping[int, int]
+    """Storages of the gradients, by the place of their parameter."""
     left: frozenset[int]
     """Storages alive after it."""
 
     @property
-    def body(self) -> Iterator[Note]:
-        return chain(*self.micro_steps, self.update)
+    def body(self) -> list[Note]:
+        return [*self.micro_step, *self.update]
+
+    def own(self, notes: list[Note]) -> list[Note]:
+        """Of notes, those about what this step made: not the ends of what an earlier one left."""
+        made = {note.storage for note in self.body if not note.is_free}
+        return [note for note in notes if not note.is_free or note.storage in made]
 
 
 class StepTracer:
     """Records the steps of one stepper.
 
     Args:
-        stepper: On fake weights, bound to two micro-batches a step.
+        stepper: On fake weights, bound to one micro-batch a step.
         batches: Where batches come from.
         mode: Of the fake weights.
         target: The device that the trace stands for.
@@ -123,8 +125,9 @@ class StepTracer:
 
     def batch(self, size: int) -> Batch:
         """A fake batch of so many rows."""
-        real = self._batches.of(self.stepper, size)
-        return fake_batch(real, self._mode, on_host=self.on_device)
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            real = self._batches.of(self.stepper, size)
+            return fake_batch(real, self._mode, on_host=self.on_device)
 
     def trace(self, checkpointing: Checkpointing) -> StepTrace:
         """The segments of training.
@@ -138,56 +141,46 @@ class StepTracer:
         num_setup = self.recorder.num_notes
         with self.recording():
             first = self._step(low)
-            steps = [first, self._step(high)]
+            large = self._step(high)
+            small = first
+            one = self._step(1)
             try:
-                return self._paired(num_setup, first, steps[0], steps[1], checkpointing)
+                return self._paired(num_setup, first, small, large, one, checkpointing)
             except Mismatch:
                 # What a model makes once, in its first pass, is there in the next.
-                steps.append(self._step(low))
-        return self._paired(num_setup, first, steps[2], steps[1], checkpointing)
+                small = self._step(low)
+        return self._paired(num_setup, first, small, large, one, checkpointing)
 
     def _step(self, size: int) -> _Step:
-        """One optimizer step with micro-batches of a size."""
+        """One optimizer step with a micro-batch of a size."""
         recorder, stepper = self.recorder, self.stepper
         recorder.phase = "forward"
-        first_storage = recorder.num_storages
-        window = [self.batch(size) for _ in range(NUM_MICRO_BATCHES)]
         marks = [recorder.num_notes]
+        batch = self.batch(size)
         if not self.on_device:
-            for batch in window:
-                recorder.watch(value for value in batch.values() if torch.is_tensor(value))
-                marks.append(recorder.num_notes)
-        waiting = recorder.notes[marks[0] : marks[1]] if not self.on_device else []
-        marks = [recorder.num_notes]
+            recorder.watch(value for value in batch.values() if torch.is_tensor(value))
+        marks.append(recorder.num_notes)
+        window = [batch]
         stepper.set_window(window)
-        total: torch.Tensor | None = None
-        for index in range(NUM_MICRO_BATCHES):
-            loss = stepper.micro_step(
-                window[index], is_last=index == NUM_MICRO_BATCHES - 1
-            )
-            total = loss if total is None else total + loss
-            marks.append(recorder.num_notes)
-        del loss, total
-        gradients = frozenset(
-            number
-            for parameter in stepper.model.parameters()
+        loss = stepper.micro_step(batch, is_last=True)
+        marks.append(recorder.num_notes)
+        gradients = {
+            place: number
+            for place, parameter in enumerate(stepper.model.parameters())
             if parameter.grad is not None
             and (number := recorder.number(parameter.grad)) is not None
-        )
+        }
         recorder.phase = "optimizer"
         stepper.optimizer_step()
         marks.append(recorder.num_notes)
         self.places.forget()
-        del window
+        del window, batch, loss
         gc.collect()
-        notes = recorder.notes
+        parts = [recorder.notes[start:end] for start, end in pairwise(marks)]
         return _Step(
-            window=waiting,
-            micro_steps=tuple(
-                notes[marks[i] : marks[i + 1]] for i in range(NUM_MICRO_BATCHES)
-            ),
-            update=notes[marks[-2] : marks[-1]],
-            first_storage=first_storage,
+            window=parts[0],
+            micro_step=parts[1],
+            update=parts[2],
             gradients=gradients,
             left=recorder.alive(),
         )
@@ -196,43 +189,45 @@ class StepTracer:
         self,
         num_setup: int,
         first: _Step,
-        low: _Step,
-        high: _Step,
+        small: _Step,
+        large: _Step,
+        one: _Step,
         checkpointing: Checkpointing,
     ) -> StepTrace:
         """Joins the steps at both sizes; state and what is kept for good come from the first."""
-        kept = first.left & high.left
-        for_good = [n for n in chain(*first.micro_steps) if not n.is_free and n.storage in kept]
-        state = [n for n in first.update if not n.is_free and n.storage in kept]
-        kinds: dict[int, Kind] = dict.fromkeys(low.gradients | high.gradients, "gradients")
+        for_good = [
+            n
+            for n in first.micro_step
+            if not n.is_free and n.storage in first.left and n.storage in one.left
+        ]
+        state = [n for n in first.update if not n.is_free and n.storage in first.left]
+        kinds: dict[int, Kind] = {
+            number: "gradients"
+            for step in (small, large, one)
+            for number in step.gradients.values()
+        }
         pair = Pair(Labels(kinds=kinds, output_width=self.output_width))
         setup = pair.setup([*self.recorder.notes[:num_setup], *for_good])
-        window = pair.both(low.window, high.window)
-        micro_steps = [
-            pair.both(own, other)
-            for own, other in zip(_own(low), _own(high), strict=True)
-        ]
-        update = pair.second_only(self._closed(high))
+        window = pair.both(small.window, large.window)
+        micro_step = pair.both(small.own(small.micro_step), large.own(large.micro_step))
+        update = pair.second_only(
+            [*large.own(large.update), *closing(large.body, large.left, "optimizer")]
+        )
+        twins = {
+            number: small.gradients[place]
+            for place, number in one.gradients.items()
+            if place in small.gradients
+        }
+        single = pair.alone(one.own(one.micro_step), micro_step, twins)
         made = pair.new(state, "optimizer")
         return StepTrace(
             checkpointing=checkpointing,
             setup=setup,
             window=window,
-            first_micro_step=micro_steps[0],
-            later_micro_step=micro_steps[1],
+            first_micro_step=micro_step,
+            later_micro_step=pair.repeated(micro_step),
+            one_row=single,
+            later_one_row=pair.repeated(single) if single is not None else None,
             first_update=(*made, *update),
             update=update,
         )
-
-    def _closed(self, step: _Step) -> list[Note]:
-        """The update, and the end of everything that the step has left behind."""
-        own = {note.storage for note in step.body if not note.is_free}
-        update = [n for n in step.update if not n.is_free or n.storage in own]
-        return [*update, *pairing.closing(step.body, step.left, "optimizer")]
-
-
-def _own(step: _Step) -> list[list[Note]]:
-    """The micro-steps without the ends of what earlier steps left behind."""
-    own = {note.storage for note in step.body if not note.is_free}
-    return [[n for n in notes if not n.is_free or n.storage in own] for notes in step.micro_steps]
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import tempfile
 import time
@@ -30,7 +31,7 @@ from autotune.tracing.evaluation import trace_evaluation
 from autotune.tracing.fakes import make_fake, with_arguments
 from autotune.tracing.pairing import SIZES, Mismatch
 from autotune.tracing.request import TraceRequest
-from autotune.tracing.steps import NUM_MICRO_BATCHES, StepTracer
+from autotune.tracing.steps import StepTracer
 from autotune.trial.failure import describe
 from autotune.trial.stepper import Stepper, make_stepper
 from autotune.workload.loaded import LoadedWorkload
@@ -61,7 +62,13 @@ def trace(
         scratch: A directory for what training libraries insist on writing.
         mode: Of the fake tensors.
     """
-    return _Trace(workload, request, scratch, mode).run()
+    # What is there already is not looked through again after every step.
+    gc.collect()
+    gc.freeze()
+    try:
+        return _Trace(workload, request, scratch, mode).run()
+    finally:
+        gc.unfreeze()
 
 
 class _Trace:
@@ -145,7 +152,7 @@ class _Trace:
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
         configuration = Configuration(
-            micro_batch_size=SIZES[0], accumulation_steps=NUM_MICRO_BATCHES, checkpointing=form
+            micro_batch_size=SIZES[0], accumulation_steps=1, checkpointing=form
         )
         with tempfile.TemporaryDirectory(prefix="trace-", dir=self._scratch) as directory:
             try:
@@ -171,13 +178,6 @@ class _Trace:
     def _learn(self, tracer: StepTracer) -> None:
         self._attention |= tracer.kernels
         self._optimizer = tracer.optimizer_name(self._workload.facts.optim)
-        if tracer.recorder.num_unknown:
-            note = (
-                "The step asks for values that only real data has; checks of them are taken to "
-                "find nothing."
-            )
-            if note not in self._notes:
-                self._notes.append(note)
 
     def _facts(self, seconds: float) -> TraceFacts:
         facts = self._workload.facts

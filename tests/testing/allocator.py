@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -36,3 +37,26 @@ def allocator_peak() -> Iterator[AllocatorPeak]:
         if event.tag == _EventType.Allocation:
             found.num_events += 1
             found.num_bytes = max(found.num_bytes, event.extra_fields.total_allocated)
+
+
+def peak_in_fork(run: Callable[[], None]) -> int:
+    """The peak of the CPU allocator while `run` runs in a process of its own.
+
+    Nothing that ran before may have computed on several threads, which a fork would not inherit.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.close(reading)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            with allocator_peak() as peak:
+                run()
+            os.write(writing, str(peak.num_bytes).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return int(answer)

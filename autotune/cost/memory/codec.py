@@ -32,6 +32,7 @@ _SEGMENTS = (
     "first_update",
     "update",
 )
+_ALONE = ("one_row", "later_one_row")
 
 
 def to_json(traced: TracedWorkload) -> dict[str, JsonValue]:
@@ -41,6 +42,11 @@ def to_json(traced: TracedWorkload) -> dict[str, JsonValue]:
         {
             "checkpointing": asdict(step.checkpointing),
             **{name: _rows(getattr(step, name), names) for name in _SEGMENTS},
+            **{
+                name: _rows(events, names)
+                for name in _ALONE
+                if (events := getattr(step, name)) is not None
+            },
         }
         for step in traced.steps
     ]
@@ -82,7 +88,8 @@ def _read(document: Mapping[str, JsonValue]) -> TracedWorkload:
     steps = []
     for step in _list(document["steps"]):
         assert isinstance(step, dict)
-        segments = {name: _events(step[name], names) for name in _SEGMENTS}
+        present = (*_SEGMENTS, *(name for name in _ALONE if name in step))
+        segments = {name: _events(step[name], names) for name in present}
         form = step["checkpointing"]
         assert isinstance(form, dict)
         steps.append(StepTrace(checkpointing=Checkpointing(**form), **segments))  # type: ignore[arg-type]

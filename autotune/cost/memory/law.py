@@ -64,9 +64,13 @@ class Law:
 
     moments: tuple[Moment, ...]
     """Those that are the peak at some size, by ascending slope."""
+    one_row: Law | None = None
+    """The law of a single row, where that does something else than more rows do."""
 
     def peak(self, micro_batch_size: int) -> Peak:
         """The peak at a micro-batch size, with what it consists of."""
+        if micro_batch_size == 1 and self.one_row is not None:
+            return self.one_row.peak(1)
         moment = max(self.moments, key=lambda m: _at(m.size, micro_batch_size))
         return Peak(
             num_bytes=moment.size.at(micro_batch_size),
@@ -80,6 +84,8 @@ class Law:
 
     def peak_bytes(self, micro_batch_size: int) -> int:
         """Bytes at the peak at a micro-batch size."""
+        if micro_batch_size == 1 and self.one_row is not None:
+            return self.one_row.peak_bytes(1)
         return max(m.size.at(micro_batch_size) for m in self.moments)
 
     def largest(self, limit_bytes: int, most: int = MOST_SAMPLES) -> int:
@@ -93,14 +99,19 @@ class Law:
         for moment in self.moments:
             room = limit_bytes - moment.size.constant_bytes
             if room < 0:
-                return 0
-            if moment.size.bytes_per_sample > 0:
+                size = 0
+            elif moment.size.bytes_per_sample > 0:
                 size = min(size, math.floor(room / moment.size.bytes_per_sample))
-        return size
+        if size > 1:
+            return size
+        return int(self.peak_bytes(1) <= limit_bytes)
 
     def plus(self, size: Size, kind: Kind) -> Law:
         """The law where something more is alive all the time."""
-        return Law(moments=tuple(moment.plus(size, kind) for moment in self.moments))
+        return Law(
+            moments=tuple(moment.plus(size, kind) for moment in self.moments),
+            one_row=self.one_row.plus(size, kind) if self.one_row is not None else None,
+        )
 
 
 def training_law(trace: StepTrace, accumulation_steps: int) -> Law:
@@ -110,14 +121,21 @@ def training_law(trace: StepTrace, accumulation_steps: int) -> Law:
     accumulation, gradients live through the forward passes of all micro-batches but the first; a
     third micro-batch adds nothing to the second.
     """
-    law = law_of(
-        chain(
-            static_events(trace),
-            trace.first_micro_step,
-            trace.later_micro_step if accumulation_steps > 1 else (),
-            trace.update,
+
+    def of(micro_batch_size: int) -> Law:
+        first, later = trace.micro_steps(micro_batch_size)
+        return law_of(
+            chain(
+                static_events(trace),
+                first,
+                later if accumulation_steps > 1 else (),
+                trace.update,
+            )
         )
-    )
+
+    law = of(2)
+    if trace.one_row is not None:
+        law = replace(law, one_row=of(1))
     for event in trace.window:
         size = event.size
         law = law.plus(

@@ -70,9 +70,9 @@ class StepTrace:
 
     A run is `setup`, a first optimizer step, and any number of later ones. A step of k
     micro-batches is `window` k times, `first_micro_step`, `later_micro_step` k − 1 times, and
-    `first_update` in the first step or `update` in all others; `autotune.cost.memory.trace.replay`
-    puts them together. Frees may refer to storages of earlier segments: gradients come in
-    `first_micro_step` and go in `update`.
+    `first_update` in the first step or `update` in all others; `replay` puts them together. Frees
+    may refer to storages of earlier segments: gradients come in `first_micro_step` and go in
+    `update`.
     """
 
     checkpointing: Checkpointing
@@ -90,6 +90,17 @@ class StepTrace:
     """Clipping and the optimizer's first step, which makes its state."""
     update: Events
     """Clipping and any later step of the optimizer."""
+    one_row: Events | None = None
+    """In the place of `first_micro_step` for micro-batches of a single row, where those do
+    something else; sizes are constant."""
+    later_one_row: Events | None = None
+    """Likewise, in the place of `later_micro_step`."""
+
+    def micro_steps(self, micro_batch_size: int) -> tuple[Events, Events]:
+        """The first micro-step and any later one at a micro-batch size."""
+        if micro_batch_size == 1 and self.one_row is not None and self.later_one_row is not None:
+            return self.one_row, self.later_one_row
+        return self.first_micro_step, self.later_micro_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,24 +179,28 @@ class TracedWorkload:
         return next((s for s in self.steps if s.checkpointing == checkpointing), None)
 
 
-def replay(trace: StepTrace, *, accumulation_steps: int, num_steps: int) -> Iterator[Event]:
+def replay(
+    trace: StepTrace, *, micro_batch_size: int, accumulation_steps: int, num_steps: int
+) -> Iterator[Event]:
     """All events of a training run, in order, with numbers of storages that never repeat.
 
     Args:
         trace: The segments.
+        micro_batch_size: Only a single row does something else than more; sizes stay affine.
         accumulation_steps: Micro-batches of a step.
         num_steps: Optimizer steps.
     """
     names = _Names()
+    first, later = trace.micro_steps(micro_batch_size)
     yield from names.renamed(trace.setup)
     for step in range(num_steps):
         window: list[Event] = []
         for _ in range(accumulation_steps):
             window += names.fresh(trace.window)
         yield from window
-        yield from names.renamed(trace.first_micro_step)
+        yield from names.renamed(first)
         for _ in range(accumulation_steps - 1):
-            yield from names.renamed(trace.later_micro_step)
+            yield from names.renamed(later)
         yield from names.renamed(trace.first_update if step == 0 else trace.update)
         for allocation in window:
             yield replace(allocation, is_free=True)
