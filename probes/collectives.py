@@ -432,7 +432,7 @@ def buffers_reading(before_bytes: int | None, after_bytes: int | None) -> Readin
         unit="bytes",
         value=taken,
         samples=(taken,),
-        note="device memory that rank 0 lost between before the first collective and after the last",
+        note="device memory that rank 0 lost from before the first collective to after the last",
     )
 
 

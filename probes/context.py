@@ -136,8 +136,8 @@ def free_bytes(binding: ModuleType, nvml_index: int) -> int | None:
         return None
     try:
         handle = ask(binding, "nvmlDeviceGetHandleByIndex", nvml_index)
-        memory = handle if isinstance(handle, Fault) else ask(
-            binding, "nvmlDeviceGetMemoryInfo", handle
+        memory = (
+            handle if isinstance(handle, Fault) else ask(binding, "nvmlDeviceGetMemoryInfo", handle)
         )
         return None if isinstance(memory, Fault) else int(memory.free)
     finally:

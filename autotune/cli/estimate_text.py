@@ -9,7 +9,7 @@ from autotune.configuration import Checkpointing
 from autotune.display.output import one_line
 from autotune.display.report import Block, Cell, cells
 from autotune.events import Document
-from autotune.units import format_bytes, format_rate
+from autotune.units import format_bytes
 
 _KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "temporary")
 
@@ -58,9 +58,9 @@ def _total(form: Document) -> int:
 def _head(document: Document) -> Block:
     work, device = _object(document["workload"]), _object(document["device"])
     trained = _number(work["num_trainable_parameters"])
-    parameters = f"{format_rate(_number(work['num_parameters']))} parameters"
+    parameters = f"{_count(_number(work['num_parameters']))} parameters"
     if trained != work["num_parameters"]:
-        parameters += f", {format_rate(trained)} trained"
+        parameters += f", {_count(trained)} trained"
     tokens = work["sequence_length"]
     samples = f"{work['samples']} samples" + (f" of {tokens} tokens" if tokens else "")
     if work["is_padded"]:
@@ -88,10 +88,8 @@ def _table(forms: Sequence[Document], shown: Document) -> Block:
     sizes = [_number(entry["micro_batch_size"]) for entry in _objects(forms[0]["entries"])]
     rows = []
     for number, size in enumerate(sizes):
-        row = [Cell(str(size))]
-        for form in forms:
-            row.append(_cell(_objects(form["entries"])[number]))
-        rows.append(tuple(row))
+        entries = (_objects(form["entries"])[number] for form in forms)
+        rows.append((Cell(str(size)), *map(_cell, entries)))
     largest = [form["largest_micro_batch_size"] for form in forms]
     rows.append(
         (
@@ -141,7 +139,9 @@ def _layers(form: Document, device: Document) -> Block:
     peak = _object(at["peak"])
     layers = _objects(at["layers"])
     rows = [
-        cells((str(layer["name"]), _bytes(layer["bytes"]), str(layer["basis"]), str(layer["source"])))
+        cells(
+            (str(layer["name"]), _bytes(layer["bytes"]), str(layer["basis"]), str(layer["source"]))
+        )
         for layer in layers
     ]
     rows.append(
@@ -155,7 +155,6 @@ def _layers(form: Document, device: Document) -> Block:
     module = one_line(str(peak["module"])) or "the whole model"
     return Block(
         title=f"What it consists of at {at['micro_batch_size']}, {form_of(form)}",
-        head=("", "", "", ""),
         rows=tuple(rows),
         right=(1,),
         lines=(Cell(f"The peak stands in {peak['phase']}, {module}.", "dim"),),
@@ -176,7 +175,9 @@ def _notes(document: Document, forms: Sequence[Document]) -> list[Block]:
     ]
     notes = document["notes"] if isinstance(document["notes"], list) else []
     return [
-        Block(title=title, lines=tuple(Cell(f"{summary.INDENT}- {one_line(str(t))}") for t in texts))
+        Block(
+            title=title, lines=tuple(Cell(f"{summary.INDENT}- {one_line(str(t))}") for t in texts)
+        )
         for title, texts in (
             ("Why not more", why),
             ("Not covered", untraced),
@@ -196,6 +197,14 @@ def _objects(value: object) -> list[Document]:
 
 def _number(value: object) -> int:
     return int(value) if isinstance(value, int | float) else 0
+
+
+def _count(number: int) -> str:
+    """A number of parameters, as models are called by: `8.03 B`, `41.9 M`."""
+    for factor, unit in ((10**9, "B"), (10**6, "M")):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return str(number)
 
 
 def _bytes(value: object) -> str:

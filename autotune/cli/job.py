@@ -174,9 +174,7 @@ def _changed(
     )
 
 
-def workload_spec(
-    reader: Reader, chosen: Workload, *, needs_dataset: bool = True
-) -> WorkloadSpec:
+def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = True) -> WorkloadSpec:
     """What is trained, as the options say it.
 
     Args:

@@ -262,11 +262,15 @@ def print_report(blocks: Iterable[Block], console: Console | None = None) -> Non
         if block.title:
             console.print(Text(block.title, style="bold"))
         if block.rows:
-            table = Table(box=None, pad_edge=False, show_header=bool(block.head), padding=(0, 2, 0, 0))
+            table = Table(
+                box=None, pad_edge=False, show_header=bool(block.head), padding=(0, 2, 0, 0)
+            )
             for index in range(len(block.rows[0])):
-                justify = "right" if index in block.right else "left"
-                name = block.head[index] if block.head else ""
-                table.add_column(name, justify=justify, header_style="dim")
+                table.add_column(
+                    block.head[index] if block.head else "",
+                    justify="right" if index in block.right else "left",
+                    header_style="dim",
+                )
             for row in block.rows:
                 table.add_row(*(Text(cell.text, style=_TONES[cell.tone]) for cell in row))
             console.print(table)

@@ -15,18 +15,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.configuration import Checkpointing
-from autotune.cost.memory.allocator_settings import AllocatorSettings
-from autotune.cost.memory.outside import READINGS, Ranks, Target
+from autotune.cost.memory.allocator_settings import UNCHANGED, AllocatorSettings
+from autotune.cost.memory.outside import ALONE, READINGS, Ranks, Target
 from autotune.errors import AutotuneError, NothingFeasible
-from autotune.events import Document
-from autotune.request import Driver
 from autotune.run_directory import write_json
-from autotune.tracing.request import ALL_FORMS
 from autotune.workload.digest import workload_digest
 from autotune.workload.spec import WorkloadSpec
 from probes import store
+
+if TYPE_CHECKING:
+    # A kept answer is told without the codecs that these come with.
+    from autotune.events import Document
+    from autotune.request import Driver
 
 _LIBRARIES = ("torch", "transformers", "accelerate", "peft")
 _NUM_KEPT = 64
@@ -39,13 +42,14 @@ class EstimateRequest:
     spec: WorkloadSpec
     """Resolved, except for the demo. Without a dataset, samples are made up."""
     target: Target
-    ranks: Ranks = Ranks()
-    settings: AllocatorSettings = AllocatorSettings()
+    ranks: Ranks = ALONE
+    settings: AllocatorSettings = UNCHANGED
     global_batch_size: int | None = None
     micro_batch_size: int | None = None
     """A size that the table must have."""
     driver: Driver = "trainer"
-    forms: tuple[Checkpointing, ...] = ALL_FORMS
+    forms: tuple[Checkpointing, ...] | None = None
+    """Checkpointing forms of the table; None is all that are ever tried."""
     working_directory: str = field(default_factory=os.getcwd)
 
     @property
@@ -74,7 +78,7 @@ class EstimateRequest:
             self.global_batch_size,
             self.micro_batch_size,
             self.driver,
-            [asdict(form) for form in self.forms],
+            self.forms and [asdict(form) for form in self.forms],
             _versions(),
             _code_digest(),
         ]
@@ -129,12 +133,12 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
     from autotune.estimating.document import document
     from autotune.tracing.client import trace_workload
     from autotune.tracing.request import Target as TraceTarget
-    from autotune.tracing.request import TraceRequest
+    from autotune.tracing.request import ALL_FORMS, TraceRequest
 
     wanted = TraceRequest(
         workload=request.spec,
         target=TraceTarget(kind=request.target.kind, capability=request.target.capability),
-        forms=request.forms,
+        forms=ALL_FORMS if request.forms is None else request.forms,
         driver=request.driver,
         with_evaluation=False,
         # Of real data the data themselves are asked; of made-up samples the worst is taken.
@@ -157,7 +161,9 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
             ranks=request.ranks,
             settings=request.settings,
             global_batch_size=request.global_batch_size,
-            micro_batch_sizes=() if request.micro_batch_size is None else (request.micro_batch_size,),
+            micro_batch_sizes=()
+            if request.micro_batch_size is None
+            else (request.micro_batch_size,),
         ),
     )
     return document(answer, task=request.spec.task, is_made_up=request.has_made_up_samples)

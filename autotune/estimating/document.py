@@ -76,7 +76,7 @@ def _form(form: FormEstimate) -> Document:
             "micro_batch_size": form.shown_size,
             "total_bytes": form.total_bytes,
             "layers": [dict(layer.to_json()) for layer in form.layers],  # type: ignore[arg-type]
-            "by_kind": dict(form.peak.by_kind),
+            "by_kind": {str(kind): num for kind, num in form.peak.by_kind.items()},
             "peak": {
                 "phase": form.peak.phase,
                 "module": form.peak.module,

@@ -120,9 +120,7 @@ def _draw_parts(axes: mpl.axes.Axes, forms: Sequence[Document], usable: float) -
         for form in forms
     ]
     axes.set_xticks(range(len(forms)), labels, fontsize=7)
-    axes.legend(
-        frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16)
-    )
+    axes.legend(frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _kind_bytes(form: Document, kind: str) -> int:

@@ -152,9 +152,10 @@ class _Call:
 
 _MEASURE = f"""
 import json, resource, subprocess, sys
-words = json.loads(sys.argv[1])
-done = subprocess.run([sys.executable, "-m", "autotune", "estimate", *words], stdout=subprocess.PIPE)
+command = [sys.executable, "-m", "autotune", "estimate", *json.loads(sys.argv[1])]
+done = subprocess.run(command, stdout=subprocess.PIPE)
 sys.stdout.write(done.stdout.decode())
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * {1 if sys.platform == "darwin" else 1024})
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+print(peak * {1 if sys.platform == "darwin" else 1024})
 sys.exit(done.returncode)
 """

@@ -107,7 +107,9 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[MemoryRecord]:
     if os.environ.get("AUTOTUNE_RECORD_READINGS") == "1":
         for precision, record in zip(PRECISIONS, found, strict=True):
             name = re.sub(r"\W+", "-", record.target.name.lower())
-            memory_records.write(record, memory_records.RECORDED / f"memory-{name}-{precision}.json")
+            memory_records.write(
+                record, memory_records.RECORDED / f"memory-{name}-{precision}.json"
+            )
     return found
 
 

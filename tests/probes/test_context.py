@@ -1,13 +1,15 @@
-"""What a device loses to a process beside its tensors: levels as devices told them, and the step."""
+"""What a device loses to a process beside its tensors."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from probes import context
 from probes.child import ChildResult
@@ -95,14 +97,18 @@ def test_free_memory_comes_from_nvml_without_a_context() -> None:
 def test_the_step_trains_with_every_kind_of_kernel() -> None:
     ran: list[str] = []
 
-    class Heard(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+    class Heard(TorchDispatchMode):
         def __torch_dispatch__(
-            self, func: object, types: object, args: tuple[object, ...] = (), kwargs: object = None
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: Mapping[str, object] | None = None,
         ) -> object:
             ran.append(str(func))
-            return func(*args, **(kwargs or {}))  # type: ignore[operator]
+            return func(*args, **(kwargs or {}))
 
-    with Heard():
+    with Heard():  # type: ignore[no-untyped-call]
         train_step(torch, torch.device("cpu"))
     for part in ("addmm", "attention", "attention_for_cpu_backward", "mm", "_foreach"):
         assert any(part in name for name in ran), part

@@ -6,16 +6,16 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from autotune.cli import estimate_text, options
+from autotune.cli import options
 from autotune.cli.job import Reader, global_batch_size, local_sgd, workload_spec
 from autotune.cost.memory import allocator_settings, devices
 from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target
 from autotune.display import output
 from autotune.errors import ExitCode, UsageError
-from autotune.events import Document
 from autotune.estimating.ask import EstimateRequest, error_of, estimate
 from autotune.units import parse_bytes
 from autotune.workload.resolve import resolve_model, resolve_spec
@@ -24,6 +24,9 @@ from probes import nvml, store
 from probes.known import known_machine, refreshed
 from probes.machine import Machine
 from probes.survey import SurveyProgress
+
+if TYPE_CHECKING:
+    from autotune.events import Document
 
 UNNAMED = "a device of that size"
 
@@ -51,6 +54,8 @@ def run(context: typer.Context, chosen: options.Estimate) -> int:
 
 
 def _print(document: Document) -> None:
+    from autotune.cli import estimate_text
+
     blocks = estimate_text.blocks(document)
     if output.is_terminal(sys.stdout) and os.environ.get("TERM", "") not in ("", "dumb"):
         from autotune.display.rich import print_report
@@ -99,9 +104,9 @@ def _resolved(spec: WorkloadSpec) -> WorkloadSpec:
 def _target(reader: Reader, chosen: options.Estimate) -> Target:
     given = reader.parsed("device_memory", chosen.device_memory, parse_bytes)
     name = (chosen.device or "").strip()
-    if not name and given is None:
-        return _here()
-    if not name and given is not None:
+    if not name:
+        if given is None:
+            return _here()
         return Target(name=UNNAMED, kind="cuda", total_bytes=given, total_from="as given")
     if name.lower() == "cpu":
         machine = known_machine(on_progress=_tell) if given is None else None

@@ -1,7 +1,7 @@
 """A model of PyTorch's caching allocator: what a sequence of requests makes it reserve.
 
-One stream, no graph capture. The rules are those that `c10/cuda/CUDACachingAllocator.cpp` states and
-the CUDA notes of PyTorch document:
+One stream, no graph capture. The rules are those that `c10/cuda/CUDACachingAllocator.cpp` states
+and the CUDA notes of PyTorch document:
 
 * A request is rounded up to 512 bytes, or to a part of a power of two where that is set. Up to
   1 MiB it comes from the small pool, beyond from the large one.
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.cost.memory.allocator_settings import AllocatorSettings
+from autotune.cost.memory.allocator_settings import UNCHANGED, AllocatorSettings
 from autotune.cost.memory.pool import Pool
 
 MIB = 1024**2
@@ -76,7 +76,7 @@ class CachingAllocator:
 
     def __init__(
         self,
-        settings: AllocatorSettings = AllocatorSettings(),
+        settings: AllocatorSettings = UNCHANGED,
         *,
         capacity_bytes: int | None = None,
         device_bytes: int | None = None,
@@ -306,7 +306,7 @@ class CachingAllocator:
 def replay(
     keys: Sequence[int],
     num_bytes: Sequence[int],
-    settings: AllocatorSettings = AllocatorSettings(),
+    settings: AllocatorSettings = UNCHANGED,
     *,
     capacity_bytes: int | None = None,
     device_bytes: int | None = None,
@@ -336,4 +336,3 @@ def replay(
         num_retries=allocator.num_retries,
         refused_bytes=refused,
     )
-

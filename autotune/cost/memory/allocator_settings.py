@@ -61,7 +61,11 @@ class AllocatorSettings:
     @property
     def is_default(self) -> bool:
         """Whether nothing was changed."""
-        return self == AllocatorSettings()
+        return self == UNCHANGED
+
+
+UNCHANGED = AllocatorSettings()
+"""What torch does by itself."""
 
 
 def from_environment(environment: Mapping[str, str]) -> AllocatorSettings:
@@ -73,7 +77,7 @@ def from_environment(environment: Mapping[str, str]) -> AllocatorSettings:
     for name in VARIABLES:
         if environment.get(name):
             return parse(environment[name], source=name)
-    return AllocatorSettings()
+    return UNCHANGED
 
 
 def parse(text: str, *, source: str = VARIABLES[0]) -> AllocatorSettings:
@@ -86,7 +90,7 @@ def parse(text: str, *, source: str = VARIABLES[0]) -> AllocatorSettings:
     Raises:
         UsageError: It is none; the message names the key and what it takes.
     """
-    settings = AllocatorSettings()
+    settings = UNCHANGED
     for item in _items(text, source):
         key, colon, value = (part.strip() for part in item.partition(":"))
         if not colon or not value:

@@ -134,8 +134,12 @@ DEVICES: tuple[KnownDevice, ...] = (*_parsed(_NVIDIA, "nvidia"), *_parsed(_AMD, 
 """Every device that is known. A MI250X is two devices to torch, each with half of its memory."""
 
 _NOISE = frozenset(
-    "nvidia amd geforce quadro tesla instinct radeon graphics generation edition workstation server"
-    " blackwell max q sxm sxm2 sxm3 sxm4 sxm5 sxm6 pcie hbm2 hbm2e hbm3 hbm3e oam ac".split()
+    (
+        *("nvidia", "amd", "geforce", "quadro", "tesla", "instinct", "radeon", "graphics"),
+        *("generation", "edition", "workstation", "server", "blackwell", "max", "q"),
+        *("sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "pcie", "oam", "ac"),
+        *("hbm2", "hbm2e", "hbm3", "hbm3e"),
+    )
 )
 _FAMILIES = ("rtx", "gtx", "rx", "titan", "pro", "ada")
 """Words that people leave out."""
@@ -203,4 +207,4 @@ def _is_model_named(words: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
     models = [word for word in words if re.search(r"\d", word) and not word.endswith("gb")]
     left_out = [word for word in words if word not in wanted]
     is_plain = all(word in _FAMILIES or word.endswith("gb") for word in left_out)
-    return all(word in wanted for word in models) and is_plain
+    return bool(models) and all(word in wanted for word in models) and is_plain

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.configuration import Checkpointing, divisors
@@ -18,8 +18,17 @@ from autotune.cost.memory.outside import (
 )
 from autotune.cost.memory.question import LARGEST_SIZE, Question, table_sizes
 from autotune.cost.memory.reserved import Run, gradient_bytes
-from autotune.cost.memory.trace import StepTrace, TracedWorkload
+from autotune.cost.memory.trace import Kind, StepTrace, TracedWorkload
 from autotune.units import format_bytes
+
+
+_GROWING: Mapping[Kind, str] = {
+    "activations": "activations",
+    "logits": "logits",
+    "temporary": "temporary tensors",
+}
+"""What grows with the micro-batch size, in words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -89,9 +98,7 @@ def estimate(traced: TracedWorkload, question: Question) -> Estimate:
     reckoners = [_Form(step, question) for step in traced.steps]
     largest = [form.largest(question.settings) for form in reckoners]
     sizes = table_sizes(question, max(largest))
-    forms = tuple(
-        form.told(sizes, size) for form, size in zip(reckoners, largest, strict=True)
-    )
+    forms = tuple(form.told(sizes, size) for form, size in zip(reckoners, largest, strict=True))
     return Estimate(traced=traced, question=question, forms=forms)
 
 
@@ -258,7 +265,7 @@ class _Form:
         """What it is that the tensors alone fill too much with."""
         usable, missing = self._question.usable_bytes, self._missing(total)
         peak = self.law(size).peak(size)
-        floor = sum(peak.by_kind.get(kind, 0) for kind in ("weights", "gradients", "optimizer"))
+        floor = sum(num for kind, num in peak.by_kind.items() if kind not in _GROWING)
         weights = peak.by_kind.get("weights", 0)
         if weights + self._fixed_bytes > usable:
             return f"the weights alone take {format_bytes(weights)}: {missing}"
@@ -267,10 +274,9 @@ class _Form:
                 f"weights, gradients and optimizer state take {format_bytes(floor)} whatever the "
                 f"micro-batch size: {missing}"
             )
-        most = max(
-            ("activations", "logits", "temporary"), key=lambda kind: peak.by_kind.get(kind, 0)
-        )
-        return f"{most} take {format_bytes(peak.by_kind.get(most, 0))} at the peak: {missing}"
+        most = max(_GROWING, key=lambda kind: peak.by_kind.get(kind, 0))
+        taken = format_bytes(peak.by_kind.get(most, 0))
+        return f"{_GROWING[most]} take {taken} at the peak: {missing}"
 
     def _layers(self, size: int) -> tuple[Layer, ...]:
         """Everything that the process occupies, so that the sum is what it needs."""
@@ -304,4 +310,3 @@ class _Form:
                 )
             )
         return (*layers, *self._outside)
-

@@ -1,7 +1,7 @@
 """What a training process occupies of a device beside the tensors of its steps.
 
-Some of it lies outside the allocator, where torch does not see it; some lies inside, but no trace of
-the step's tensors shows it. Each is a layer with its own number, and says where that comes from:
+Some of it lies outside the allocator, where torch does not see it; some lies inside, but no trace
+of the step's tensors shows it. Each is a layer with its own number, and says where that comes from:
 measured on the machine where its probe could, else assumed after a source.
 
 Sources of what is assumed:
@@ -125,6 +125,10 @@ class Ranks:
     """Gradients of everything that is trained."""
     averages: bool = False
     """Whether they average parameters now and then (local SGD)."""
+
+
+ALONE = Ranks()
+"""One process, which exchanges nothing."""
 
 
 def workspaces(target: Target) -> tuple[Layer, ...]:

@@ -1,4 +1,4 @@
-"""The free memory of one pool of the caching allocator, and where its expandable segment may grow."""
+"""The free memory of one pool of the caching allocator, and where its segment may grow."""
 
 from __future__ import annotations
 

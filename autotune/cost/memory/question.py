@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.configuration import divisors
-from autotune.cost.memory.allocator_settings import AllocatorSettings
-from autotune.cost.memory.outside import Ranks, Target
+from autotune.cost.memory.allocator_settings import UNCHANGED, AllocatorSettings
+from autotune.cost.memory.outside import ALONE, Ranks, Target
 from autotune.goal import usable_bytes
 
 LARGEST_SIZE = 2**20
@@ -19,8 +19,8 @@ class Question:
     """What is estimated, beside the traced step."""
 
     target: Target
-    ranks: Ranks = Ranks()
-    settings: AllocatorSettings = AllocatorSettings()
+    ranks: Ranks = ALONE
+    settings: AllocatorSettings = UNCHANGED
     global_batch_size: int | None = None
     """Samples of an optimizer step over all ranks; None leaves accumulation open, and the worst
     case of it is taken."""

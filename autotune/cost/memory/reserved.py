@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from autotune.cost.memory import allocator
 from autotune.cost.memory.allocator import Replayed
-from autotune.cost.memory.allocator_settings import AllocatorSettings
+from autotune.cost.memory.allocator_settings import UNCHANGED, AllocatorSettings
 from autotune.cost.memory.trace import Phase, StepTrace, replay
 
 NUM_STEPS = 3
@@ -40,48 +41,22 @@ class Run:
         kept_bytes: Sequence[int] = (),
         passing_bytes: int = 0,
     ) -> None:
+        self._trace = trace
+        self._accumulation_steps = accumulation_steps
         if not trace.window:
-            accumulation_steps = min(accumulation_steps, MOST_ACCUMULATION_STEPS)
-        keys: list[int] = []
-        constant: list[float] = []
-        per_sample: list[float] = []
+            self._accumulation_steps = min(accumulation_steps, MOST_ACCUMULATION_STEPS)
+        self._kept_bytes = tuple(kept_bytes)
+        self._passing_bytes = passing_bytes
+        self._requests: dict[bool, _Requests] = {}
 
-        def add(key: int, constant_bytes: float, bytes_per_sample: float = 0.0) -> None:
-            keys.append(key)
-            constant.append(constant_bytes)
-            per_sample.append(bytes_per_sample)
-
-        extra = -1
-        before: Phase = "setup"
-        for event in replay(trace, accumulation_steps=accumulation_steps, num_steps=NUM_STEPS):
-            if before == "setup" and event.phase != "setup":
-                for num_bytes in kept_bytes:
-                    add(extra, num_bytes)
-                    extra -= 1
-            if before == "optimizer" and event.phase != "optimizer" and passing_bytes:
-                add(extra, passing_bytes)
-                add(extra, 0)
-            if event.is_free:
-                add(event.storage, 0)
-            else:
-                add(event.storage, event.size.constant_bytes, event.size.bytes_per_sample)
-            before = event.phase
-        if passing_bytes:
-            add(extra, passing_bytes)
-            add(extra, 0)
-        self._keys = keys
-        self._constant = np.array(constant)
-        self._per_sample = np.array(per_sample)
-
-    @property
-    def num_events(self) -> int:
+    def num_events(self, micro_batch_size: int) -> int:
         """Requests of the whole run."""
-        return len(self._keys)
+        return len(self._requests_at(micro_batch_size).keys)
 
     def at(
         self,
         micro_batch_size: int,
-        settings: AllocatorSettings = AllocatorSettings(),
+        settings: AllocatorSettings = UNCHANGED,
         *,
         capacity_bytes: int | None = None,
         device_bytes: int | None = None,
@@ -94,14 +69,69 @@ class Run:
             capacity_bytes: What the device has for the allocator; None is no limit.
             device_bytes: The whole device, which `memory_fraction` is a part of.
         """
-        sizes = np.ceil(self._constant + self._per_sample * micro_batch_size)
+        requests = self._requests_at(micro_batch_size)
         return allocator.replay(
-            self._keys,
-            np.maximum(sizes, 0).astype(np.int64).tolist(),
+            requests.keys,
+            requests.num_bytes(micro_batch_size),
             settings,
             capacity_bytes=capacity_bytes,
             device_bytes=device_bytes,
         )
+
+    def _requests_at(self, micro_batch_size: int) -> _Requests:
+        # A single row may do something else than more rows do; beyond that, only sizes differ.
+        is_single = micro_batch_size == 1
+        if is_single not in self._requests:
+            self._requests[is_single] = self._put_together(micro_batch_size)
+        return self._requests[is_single]
+
+    def _put_together(self, micro_batch_size: int) -> _Requests:
+        found = _Requests()
+        extra = -1
+        before: Phase = "setup"
+        for event in replay(
+            self._trace,
+            micro_batch_size=micro_batch_size,
+            accumulation_steps=self._accumulation_steps,
+            num_steps=NUM_STEPS,
+        ):
+            if before == "setup" and event.phase != "setup":
+                for num_bytes in self._kept_bytes:
+                    found.add(extra, num_bytes)
+                    extra -= 1
+            if before == "optimizer" and event.phase != "optimizer":
+                self._pass(found, extra)
+            if event.is_free:
+                found.add(event.storage)
+            else:
+                found.add(event.storage, event.size.constant_bytes, event.size.bytes_per_sample)
+            before = event.phase
+        self._pass(found, extra)
+        return found
+
+    def _pass(self, requests: _Requests, key: int) -> None:
+        if self._passing_bytes:
+            requests.add(key, self._passing_bytes)
+            requests.add(key)
+
+
+@dataclass(slots=True)
+class _Requests:
+    """Requests whose sizes are affine in the micro-batch size; no size is the end of a block."""
+
+    keys: list[int] = field(default_factory=list)
+    _constant: list[float] = field(default_factory=list)
+    _per_sample: list[float] = field(default_factory=list)
+
+    def add(self, key: int, constant_bytes: float = 0.0, bytes_per_sample: float = 0.0) -> None:
+        self.keys.append(key)
+        self._constant.append(constant_bytes)
+        self._per_sample.append(bytes_per_sample)
+
+    def num_bytes(self, micro_batch_size: int) -> list[int]:
+        sizes = np.array(self._constant) + np.array(self._per_sample) * micro_batch_size
+        whole: list[int] = np.maximum(np.ceil(sizes), 0).astype(np.int64).tolist()
+        return whole
 
 
 def reserved_bytes(
@@ -109,7 +139,7 @@ def reserved_bytes(
     micro_batch_size: int,
     *,
     accumulation_steps: int = 1,
-    settings: AllocatorSettings = AllocatorSettings(),
+    settings: AllocatorSettings = UNCHANGED,
     kept_bytes: Sequence[int] = (),
     passing_bytes: int = 0,
 ) -> int:

@@ -1,4 +1,4 @@
-"""The model of the caching allocator against sequences reckoned by hand from its documented rules."""
+"""The model of the caching allocator against sequences reckoned by hand from its rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.cost.memory.allocator import (
     OutOfDeviceMemory,
     replay,
 )
-from autotune.cost.memory.allocator_settings import AllocatorSettings, parse
+from autotune.cost.memory.allocator_settings import UNCHANGED, AllocatorSettings, parse
 
 MIB = 2**20
 KIB = 2**10
@@ -19,7 +19,7 @@ EXPANDABLE = AllocatorSettings(expandable_segments=True)
 
 
 def filled(
-    sizes: list[int], settings: AllocatorSettings = AllocatorSettings(), **limits: int
+    sizes: list[int], settings: AllocatorSettings = UNCHANGED, **limits: int
 ) -> CachingAllocator:
     allocator = CachingAllocator(settings, **limits)
     for key, size in enumerate(sizes):

@@ -38,7 +38,7 @@ def test_every_key_that_counts_is_read() -> None:
         max_non_split_rounding_bytes=40 * MIB,
         garbage_collection_threshold=0.8,
         memory_fraction=0.5,
-        roundup_power2_divisions=(8,) * 7 + (1,) * 9,
+        roundup_power2_divisions=(8,) * 7 + (2,) + (1,) * 8,
     )
     assert parse("roundup_power2_divisions:16").roundup_power2_divisions == (16,) * 16
     assert not parse("backend:cudaMallocAsync").is_native

@@ -68,9 +68,7 @@ def test_what_is_told_of_a_device() -> None:
         ("A1000", ["A100 40GB", "A100 80GB"]),
     ],
 )
-def test_a_name_that_is_not_there_is_met_with_the_near_ones(
-    written: str, names: list[str]
-) -> None:
+def test_a_name_that_is_not_there_is_met_with_the_near_ones(written: str, names: list[str]) -> None:
     with pytest.raises(UsageError, match="There is no device") as caught:
         find(written)
     assert caught.value.remedy is not None

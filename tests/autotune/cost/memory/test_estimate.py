@@ -35,9 +35,7 @@ def test_the_largest_size_fits_and_the_next_one_does_not() -> None:
     for form in answer.forms:
         assert form.largest > 0
         sizes = (form.largest, form.largest + 1)
-        again = estimate(
-            traced(*answer.traced.steps), asked(micro_batch_sizes=sizes)
-        )
+        again = estimate(traced(*answer.traced.steps), asked(micro_batch_sizes=sizes))
         same = next(f for f in again.forms if f.checkpointing == form.checkpointing)
         fits = {e.micro_batch_size: e.fits for e in same.entries}
         assert (fits[sizes[0]], fits[sizes[1]]) == (True, False)
@@ -45,7 +43,7 @@ def test_the_largest_size_fits_and_the_next_one_does_not() -> None:
     bound = (USABLE - CONTEXT - WORKSPACES - 410 * MIB) // (12 * MIB)
     assert 0.9 * bound < plain(answer).largest <= bound
     assert answer.forms[1].checkpointing == EVERY_LAYER
-    assert answer.forms[1].largest > 3 * plain(answer).largest
+    assert answer.forms[1].largest > 2 * plain(answer).largest
 
 
 def test_rows_go_on_to_the_first_size_that_fits_nowhere() -> None:
@@ -61,12 +59,10 @@ def test_rows_go_on_to_the_first_size_that_fits_nowhere() -> None:
 def test_every_byte_of_the_need_belongs_to_a_layer() -> None:
     answer = estimate(traced(), asked())
     for form in answer.forms:
-        entry = estimate(
-            answer.traced, asked(micro_batch_sizes=(form.largest,))
-        ).forms[answer.forms.index(form)]
-        total = next(
-            e.total_bytes for e in entry.entries if e.micro_batch_size == form.largest
-        )
+        entry = estimate(answer.traced, asked(micro_batch_sizes=(form.largest,))).forms[
+            answer.forms.index(form)
+        ]
+        total = next(e.total_bytes for e in entry.entries if e.micro_batch_size == form.largest)
         assert form.total_bytes == total <= USABLE
         by_name = {layer.name: layer for layer in form.layers}
         assert by_name["tensors of the step"].basis == "traced"
@@ -121,7 +117,9 @@ def test_expandable_segments_are_told_where_they_make_more_fit() -> None:
     # Sizes that fill segments of twenty badly.
     awkward = step(weights_mib=101.0, activations_mib=6.2, logits_mib=1.1)
     answer = estimate(traced(awkward), asked())
-    expanded = estimate(traced(awkward), asked(settings=AllocatorSettings(expandable_segments=True)))
+    expanded = estimate(
+        traced(awkward), asked(settings=AllocatorSettings(expandable_segments=True))
+    )
     told = plain(answer).largest_with_expandable_segments
     assert told in (None, plain(expanded).largest)
     assert (told is None) == (plain(expanded).largest == plain(answer).largest)
@@ -133,12 +131,12 @@ def test_expandable_segments_are_told_where_they_make_more_fit() -> None:
     [
         (700, "the weights alone take 300 MiB"),
         (1500, "weights, gradients and optimizer state take 1.17 GiB"),
-        (2260, "activations take 20.0 MiB at the peak"),
+        (1980, "activations take 40.0 MiB at the peak"),
     ],
 )
 def test_why_nothing_fits_is_told_by_what_it_is(total_mib: int, words: str) -> None:
     target = replace(TARGET, total_bytes=total_mib * MIB)
-    heavy = step(weights_mib=300.0, activations_mib=20.0)
+    heavy = step(weights_mib=300.0, activations_mib=40.0)
     answer = estimate(traced(heavy), asked(target=target))
     assert answer.best is None
     assert (plain(answer).largest, plain(answer).shown_size) == (0, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.cost.memory.allocator_settings import AllocatorSettings, parse
@@ -25,16 +27,16 @@ def test_a_run_reserves_what_its_blocks_need() -> None:
 def test_accumulation_repeats_the_later_micro_step() -> None:
     once, twice = Run(step()), Run(step(), accumulation_steps=2)
     later = 6
-    assert twice.num_events == once.num_events + NUM_STEPS * later
+    assert twice.num_events(1) == once.num_events(1) + NUM_STEPS * later
     # The temporary ten now stand beside the activations.
     assert twice.at(1).allocated_bytes == once.at(1).allocated_bytes + 10 * MIB
-    assert Run(step(), accumulation_steps=8).num_events == twice.num_events
+    assert Run(step(), accumulation_steps=8).num_events(1) == twice.num_events(1)
 
 
 def test_what_is_kept_comes_after_the_weights_and_stays() -> None:
     run = Run(step(), kept_bytes=[8 * MIB, 8 * MIB])
     plain = Run(step())
-    assert run.num_events == plain.num_events + 2
+    assert run.num_events(1) == plain.num_events(1) + 2
     assert run.at(1).allocated_bytes == plain.at(1).allocated_bytes + 16 * MIB
     # They fill a segment of 20, whose last 4 MiB hold the logits.
     assert run.at(1).reserved_bytes == plain.at(1).reserved_bytes
@@ -42,7 +44,7 @@ def test_what_is_kept_comes_after_the_weights_and_stays() -> None:
 
 def test_what_passes_after_every_step_is_given_back() -> None:
     run, plain = Run(step(), passing_bytes=64 * MIB), Run(step())
-    assert run.num_events == plain.num_events + 2 * NUM_STEPS
+    assert run.num_events(1) == plain.num_events(1) + 2 * NUM_STEPS
     assert run.at(1).allocated_bytes == plain.at(1).allocated_bytes
     assert Run(step(), passing_bytes=700 * MIB).at(1).allocated_bytes == (300 + 700) * MIB
 
@@ -72,12 +74,30 @@ def test_more_steps_reserve_no_more(accumulation_steps: int) -> None:
 
     def reserved(num_steps: int) -> int:
         keys, sizes = [], []
-        for one in replay(step(), accumulation_steps=accumulation_steps, num_steps=num_steps):
+        for one in replay(
+            step(), micro_batch_size=7, accumulation_steps=accumulation_steps, num_steps=num_steps
+        ):
             keys.append(one.storage)
             sizes.append(0 if one.is_free else one.size.at(7))
         return allocator.replay(keys, sizes).reserved_bytes
 
     assert reserved(NUM_STEPS) == reserved(NUM_STEPS + 4)
+
+
+def test_a_single_row_may_do_something_else() -> None:
+    plain = step()
+    alone = replace(
+        plain,
+        one_row=(
+            event(30, "activations", "forward", mib=50),
+            event(2, "gradients", "backward", mib=100),
+            event(30, "activations", "backward", mib=50, is_free=True),
+        ),
+        later_one_row=(),
+    )
+    run = Run(alone)
+    assert run.at(1).allocated_bytes == (100 + 200 + 50 + 100) * MIB
+    assert run.at(2) == Run(plain).at(2)
 
 
 def test_sizes_are_rounded_up_to_whole_bytes() -> None:

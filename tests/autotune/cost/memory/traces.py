@@ -60,9 +60,7 @@ def step(
 
     def gone(first: int) -> tuple[Event, ...]:
         return (
-            event(
-                first + 1, "logits", "backward", mib_per_sample=logits_mib, is_free=True
-            ),
+            event(first + 1, "logits", "backward", mib_per_sample=logits_mib, is_free=True),
             event(
                 first,
                 "activations",
