@@ -22,6 +22,9 @@ from autotune.tracing import shadows
 from autotune.tracing.places import Places
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_ADD = torch.ops.aten.add.Tensor
+_ADD_IN_PLACE = torch.ops.aten.add_.Tensor
+_SUM = "_autotune_sum"
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -165,6 +168,8 @@ class Recorder(TorchDispatchMode):
             self.num_unknown += not is_known
             return value
         module = self._places.note()
+        if self._is_sum_of_gradients(func, args, kwargs):
+            return self._summed(args, module)
         try:
             result = func(*args, **kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
@@ -180,6 +185,29 @@ class Recorder(TorchDispatchMode):
         inside = self.inside.get(func)
         if inside is not None:
             self._come_and_go(inside(args), module, func._schema.name)
+        return result
+
+    def _is_sum_of_gradients(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> bool:
+        return (
+            func is _ADD
+            and len(args) == 2
+            and not kwargs
+            and self._places.is_backward
+            and not self._places.is_forward_code
+        )
+
+    def _summed(self, args: Sequence[object], module: str) -> object:
+        """Adds up two gradients of the same tensor as autograd would do with real ones.
+
+        Autograd adds to a sum of its own in place, but not where a tensor is of a subclass.
+        """
+        if getattr(args[0], _SUM, False):
+            return _ADD_IN_PLACE(*args)
+        result = _ADD(*args)
+        setattr(result, _SUM, True)
+        self._add(result, module, _ADD._schema.name)
         return result
 
     def _by_value(
