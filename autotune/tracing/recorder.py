@@ -19,11 +19,11 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.cost.memory.trace import Phase
 from autotune.tracing import shadows
+from autotune.tracing.memo import Memo
 from autotune.tracing.places import Places
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
-_ADD_IN_PLACE = torch.ops.aten.add_.Tensor
 _SUM = "_autotune_sum"
 _DEVICE = torch.ops.prim.device.default
 
@@ -53,9 +53,15 @@ class Recorder(TorchDispatchMode):
     Args:
         mode: Whose tensors are recorded.
         places: Which module runs.
+        memo: What is known of operators on tensors of the mode.
     """
 
-    def __init__(self, mode: FakeTensorMode, places: Places) -> None:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled, so that nothing needs to be kept from it at every call."""
+        return False
+
+    def __init__(self, mode: FakeTensorMode, places: Places, memo: Memo) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.notes: list[Note] = []
         self.phase: Phase = "setup"
@@ -65,6 +71,7 @@ class Recorder(TorchDispatchMode):
         self.inside: Mapping[object, Callable[[Sequence[object]], int]] = {}
         """Bytes that the kernel of an operator allocates for itself, by its arguments."""
         self._mode = mode
+        self._memo = memo
         self._places = places
         self._numbers: dict[int, int] = {}
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -171,7 +178,7 @@ class Recorder(TorchDispatchMode):
         if self._is_sum_of_gradients(func, args, kwargs):
             return self._summed(args, module)
         try:
-            result = func(*args, **kwargs)
+            result = self._memo.ask(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             result = self._by_value(func, args, kwargs)
         else:
@@ -204,8 +211,8 @@ class Recorder(TorchDispatchMode):
         Autograd adds to a sum of its own in place, but not where a tensor is of a subclass.
         """
         if getattr(args[0], _SUM, False):
-            return _ADD_IN_PLACE(*args)
-        result = _ADD(*args)
+            return args[0]
+        result = self._memo.ask(_ADD, args, {})
         setattr(result, _SUM, True)
         self._add(result, module, _ADD._schema.name)
         return result

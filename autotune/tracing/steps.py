@@ -19,6 +19,7 @@ from autotune.tracing import substitutes
 from autotune.tracing.attention import Attention
 from autotune.tracing.batches import Batches
 from autotune.tracing.fakes import fake_batch, tensors_of
+from autotune.tracing.memo import Memo
 from autotune.tracing.pairing import SIZES, Labels, Mismatch, Pair, closing
 from autotune.tracing.places import Places
 from autotune.tracing.recorder import Note, Recorder
@@ -78,11 +79,12 @@ class StepTracer:
         stepper: On fake weights, bound to one micro-batch a step.
         batches: Where batches come from.
         mode: Of the fake weights.
+        memo: Shared by all tracers of the mode.
         target: The device that the trace stands for.
     """
 
     def __init__(
-        self, stepper: Stepper, batches: Batches, mode: FakeTensorMode, target: Target
+        self, stepper: Stepper, batches: Batches, mode: FakeTensorMode, memo: Memo, target: Target
     ) -> None:
         self.stepper = stepper
         self.attention: Attention | None = None
@@ -91,7 +93,7 @@ class StepTracer:
         self._target = target
         self.on_device = target.kind != "cpu"
         self.places = Places(stepper.workload.model)
-        self.recorder = Recorder(mode, self.places)
+        self.recorder = Recorder(mode, self.places, memo)
         self.output_width: int | None = None
 
     @contextmanager
