@@ -119,33 +119,44 @@ class Pair:
         ends = (replace(self._allocations[number], is_free=True) for number in numbers.values())
         return (*events, *ends)
 
-    def repeated(self, segment: Events) -> Events:
+    def numbered(self, by_storage: Mapping[int, int]) -> Mapping[int, int]:
+        """The same by the numbers of the events instead of those of the first recording."""
+        return {self._first[storage]: value for storage, value in by_storage.items()}
+
+    def repeated(self, segment: Events, put_in_place: Mapping[int, int]) -> Events:
         """The same segment once more, where gradients are there already and are added to.
 
-        A gradient is then a storage that goes as soon as it is added, before anything else comes.
+        A gradient is then a storage that goes once it is added.
+
+        Args:
+            segment: Of a first micro-batch.
+            put_in_place: By the number of a gradient, after how many events it is put in place,
+                in a first micro-batch, or added, in a later one.
         """
+        added: dict[int, list[int]] = {}
+        for storage, place in put_in_place.items():
+            added.setdefault(place, []).append(storage)
         numbers: dict[int, int] = {}
-        added: list[Event] = []
         events: list[Event] = []
-        for event in segment:
+
+        def end(storage: int) -> None:
+            if (number := numbers.pop(storage, None)) is not None:
+                events.append(replace(self._allocations[number], is_free=True))
+
+        for place, event in enumerate(segment):
+            for storage in added.get(place, ()):
+                end(storage)
             if event.is_free:
-                if event.storage in numbers:
-                    events.append(replace(event, storage=numbers.pop(event.storage)))
+                if (number := numbers.pop(event.storage, None)) is not None:
+                    events.append(replace(event, storage=number))
                 continue
-            events += added
-            added = []
             kind: Kind = "temporary" if event.kind == "gradients" else event.kind
             again = replace(event, storage=len(self._allocations), kind=kind)
             self._allocations.append(again)
             events.append(again)
-            if event.kind == "gradients":
-                added.append(replace(again, is_free=True))
-            else:
-                numbers[event.storage] = again.storage
-        events += added
-        events += (
-            replace(self._allocations[number], is_free=True) for number in numbers.values()
-        )
+            numbers[event.storage] = again.storage
+        for storage in list(numbers):
+            end(storage)
         return tuple(events)
 
     def new(self, notes: Notes, kind: Kind) -> Events:

@@ -19,9 +19,12 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.cost.memory.trace import Phase
 from autotune.tracing import shadows
+from autotune.tracing.memo import Memo
 from autotune.tracing.places import Places
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
+_ADD = torch.ops.aten.add.Tensor
+_SUM = "_autotune_sum"
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -50,9 +53,15 @@ class Recorder(TorchDispatchMode):
     Args:
         mode: Whose tensors are recorded.
         places: Which module runs.
+        memo: What is known of operators on tensors of the mode.
     """
 
-    def __init__(self, mode: FakeTensorMode, places: Places) -> None:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled, so that nothing needs to be kept from it at every call."""
+        return False
+
+    def __init__(self, mode: FakeTensorMode, places: Places, memo: Memo) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.notes: list[Note] = []
         self.phase: Phase = "setup"
@@ -62,6 +71,7 @@ class Recorder(TorchDispatchMode):
         self.inside: Mapping[object, Callable[[Sequence[object]], int]] = {}
         """Bytes that the kernel of an operator allocates for itself, by its arguments."""
         self._mode = mode
+        self._memo = memo
         self._places = places
         self._numbers: dict[int, int] = {}
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
@@ -165,8 +175,10 @@ class Recorder(TorchDispatchMode):
             self.num_unknown += not is_known
             return value
         module = self._places.note()
+        if self._is_sum_of_gradients(func, args, kwargs):
+            return self._summed(args, module)
         try:
-            result = func(*args, **kwargs)
+            result = self._memo.ask(func, args, kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             result = self._by_value(func, args, kwargs)
         else:
@@ -180,6 +192,29 @@ class Recorder(TorchDispatchMode):
         inside = self.inside.get(func)
         if inside is not None:
             self._come_and_go(inside(args), module, func._schema.name)
+        return result
+
+    def _is_sum_of_gradients(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> bool:
+        return (
+            func is _ADD
+            and len(args) == 2
+            and not kwargs
+            and self._places.is_backward
+            and not self._places.is_forward_code
+        )
+
+    def _summed(self, args: Sequence[object], module: str) -> object:
+        """Adds up two gradients of the same tensor as autograd would do with real ones.
+
+        Autograd adds to a sum of its own in place, but not where a tensor is of a subclass.
+        """
+        if getattr(args[0], _SUM, False):
+            return args[0]
+        result = self._memo.ask(_ADD, args, {})
+        setattr(result, _SUM, True)
+        self._add(result, module, _ADD._schema.name)
         return result
 
     def _by_value(

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -18,6 +19,7 @@ from autotune.tracing import substitutes
 from autotune.tracing.attention import Attention
 from autotune.tracing.batches import Batches
 from autotune.tracing.fakes import fake_batch, tensors_of
+from autotune.tracing.memo import Memo
 from autotune.tracing.pairing import SIZES, Labels, Mismatch, Pair, closing
 from autotune.tracing.places import Places
 from autotune.tracing.recorder import Note, Recorder
@@ -41,6 +43,9 @@ class _Step:
     update: list[Note]
     gradients: Mapping[int, int]
     """Storages of the gradients, by the place of their parameter."""
+    accumulated: Mapping[int, int]
+    """By the place of a parameter, how many notes of the micro-step came before its gradient was
+    put in place."""
     left: frozenset[int]
     """Storages alive after it."""
 
@@ -53,6 +58,19 @@ class _Step:
         made = {note.storage for note in self.body if not note.is_free}
         return [note for note in notes if not note.is_free or note.storage in made]
 
+    @property
+    def put_in_place(self) -> Mapping[int, int]:
+        """By the storage of a gradient, after how many of its own notes it was put in place."""
+        made = {note.storage for note in self.body if not note.is_free}
+        counts = [0]
+        for note in self.micro_step:
+            counts.append(counts[-1] + (not note.is_free or note.storage in made))
+        return {
+            number: counts[self.accumulated[place]]
+            for place, number in self.gradients.items()
+            if place in self.accumulated
+        }
+
 
 class StepTracer:
     """Records the steps of one stepper.
@@ -61,11 +79,12 @@ class StepTracer:
         stepper: On fake weights, bound to one micro-batch a step.
         batches: Where batches come from.
         mode: Of the fake weights.
+        memo: Shared by all tracers of the mode.
         target: The device that the trace stands for.
     """
 
     def __init__(
-        self, stepper: Stepper, batches: Batches, mode: FakeTensorMode, target: Target
+        self, stepper: Stepper, batches: Batches, mode: FakeTensorMode, memo: Memo, target: Target
     ) -> None:
         self.stepper = stepper
         self.attention: Attention | None = None
@@ -74,7 +93,7 @@ class StepTracer:
         self._target = target
         self.on_device = target.kind != "cpu"
         self.places = Places(stepper.workload.model)
-        self.recorder = Recorder(mode, self.places)
+        self.recorder = Recorder(mode, self.places, memo)
         self.output_width: int | None = None
 
     @contextmanager
@@ -162,7 +181,8 @@ class StepTracer:
         marks.append(recorder.num_notes)
         window = [batch]
         stepper.set_window(window)
-        loss = stepper.micro_step(batch, is_last=True)
+        with self._accumulations() as accumulated:
+            loss = stepper.micro_step(batch, is_last=True)
         marks.append(recorder.num_notes)
         gradients = {
             place: number
@@ -182,8 +202,28 @@ class StepTracer:
             micro_step=parts[1],
             update=parts[2],
             gradients=gradients,
+            accumulated={place: at - marks[1] for place, at in accumulated.items()},
             left=recorder.alive(),
         )
+
+    @contextmanager
+    def _accumulations(self) -> Iterator[Mapping[int, int]]:
+        """At which note the gradient of each parameter was put in place."""
+        found: dict[int, int] = {}
+        handles = []
+
+        def note(place: int, parameter: torch.Tensor) -> None:
+            found.setdefault(place, self.recorder.num_notes)
+
+        for place, parameter in enumerate(self.stepper.model.parameters()):
+            if parameter.requires_grad:
+                hook = partial(note, place)
+                handles.append(parameter.register_post_accumulate_grad_hook(hook))
+        try:
+            yield found
+        finally:
+            for handle in handles:
+                handle.remove()
 
     def _paired(
         self,
@@ -225,9 +265,13 @@ class StepTracer:
             setup=setup,
             window=window,
             first_micro_step=micro_step,
-            later_micro_step=pair.repeated(micro_step),
+            later_micro_step=pair.repeated(micro_step, pair.numbered(small.put_in_place)),
             one_row=single,
-            later_one_row=pair.repeated(single) if single is not None else None,
+            later_one_row=pair.repeated(
+                single, pair.numbered({twins[n]: at for n, at in one.put_in_place.items()})
+            )
+            if single is not None
+            else None,
             first_update=(*made, *update),
             update=update,
         )

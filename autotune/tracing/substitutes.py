@@ -131,8 +131,30 @@ def as_on(target: Target, recorder: Recorder) -> Iterator[Attention | None]:
         stack.enter_context(
             patch.object(torch.nn.utils.clip_grad, "_has_foreach_support", lambda *_, **__: True)
         )
-        stack.enter_context(_Substitutes(table))
+        substitutes = _Substitutes(table)
+        stack.enter_context(
+            patch.object(
+                torch.autograd,
+                "_engine_run_backward",
+                _under(substitutes, torch.autograd._engine_run_backward),
+            )
+        )
+        stack.enter_context(substitutes)
         yield attention
+
+
+def _under(substitutes: TorchFunctionMode, run: Function) -> Function:
+    """`run` with the substitutes in force.
+
+    They are out of force while one of the functions that they look at runs, and the backward pass
+    is one, in which checkpointed layers run again.
+    """
+
+    def call(*args: object, **kwargs: object) -> object:
+        with substitutes:
+            return run(*args, **kwargs)
+
+    return call
 
 
 def _optimizer_modules() -> list[object]:

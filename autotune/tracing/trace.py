@@ -29,6 +29,7 @@ from autotune.cost.memory.trace import (
 from autotune.tracing.batches import Batches, batch_bytes, longest_tokens
 from autotune.tracing.evaluation import trace_evaluation
 from autotune.tracing.fakes import make_fake, with_arguments
+from autotune.tracing.memo import Memo
 from autotune.tracing.pairing import SIZES, Mismatch
 from autotune.tracing.request import TraceRequest
 from autotune.tracing.steps import StepTracer
@@ -78,6 +79,7 @@ class _Trace:
         self._request = request
         self._scratch = scratch
         self._mode = mode
+        self._memo = Memo(mode)
         self._notes: list[str] = []
         self._batches = Batches(request.is_padded)
         on_device = request.target.kind != "cpu"
@@ -127,7 +129,7 @@ class _Trace:
             return _untraced(form, "what waits in host memory is not followed")
         try:
             with self._stepper(form) as stepper:
-                tracer = StepTracer(stepper, self._batches, self._mode, self._request.target)
+                tracer = self._tracer(stepper)
                 traced = tracer.trace(form)
                 self._learn(tracer)
                 return traced
@@ -137,10 +139,15 @@ class _Trace:
     def _evaluation(self) -> EvaluationTrace | Untraced:
         try:
             with self._stepper(self._request.forms[0]) as stepper:
-                tracer = StepTracer(stepper, self._batches, self._mode, self._request.target)
+                tracer = self._tracer(stepper)
                 return trace_evaluation(tracer)
         except Exception as error:  # noqa: BLE001  (as above)
             return _untraced(None, why(error))
+
+    def _tracer(self, stepper: Stepper) -> StepTracer:
+        return StepTracer(
+            stepper, self._batches, self._mode, self._memo, self._request.target
+        )
 
     @contextmanager
     def _stepper(self, form: Checkpointing) -> Iterator[Stepper]:
