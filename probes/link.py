@@ -16,6 +16,8 @@ COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 BARRIER = "barrier"
 """Name of the reading of a barrier."""
+BUFFERS = "communication buffers"
+"""Name of the reading of what the exchange keeps of a device."""
 _SLOPE_RATIO = 16
 """The bandwidth comes from the sizes down to this part of the largest."""
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 
+from probes.collectives.buffers import buffers_reading, left_bytes
 from probes.collectives.group import Group, Node
 from probes.collectives.said import SAID, Options, Said, Started
 from probes.collectives.steps import measure
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         dist.init_process_group(backend, timeout=timedelta(seconds=options.call_limit_s))
         group = Group(torch=torch, dist=dist, device=device, node=node, hear=hear)
         group.tell(Said(started=Started(backend=backend, device_kind=device.type)))
+        before_bytes = left_bytes(torch, device)
         measure(
             group,
             rank_store("probe", options.call_limit_s),
@@ -55,6 +57,9 @@ def main(arguments: Sequence[str]) -> int:
             time_limit_s=options.time_limit_s,
         )
         group.barrier()
+        reading = buffers_reading(before_bytes, left_bytes(torch, device))
+        if reading is not None:
+            group.tell(Said(reading=reading))
     except RuntimeError as error:  # what every backend raises for a peer that hangs or is gone
         print(f"Rank {rank_of_job}: {first_line(error)}", file=sys.stderr, flush=True)  # noqa: T201
         if rank_of_job == 0:
