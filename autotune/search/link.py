@@ -1,7 +1,7 @@
 """The link between the ranks of a run: timed once, on the ranks that are about to run trials.
 
 Starting ranks for it alone, as `autotune probe` does, would take longer than the measurement. What
-an exchange costs the job, trials measure on the job itself (`autotune.trial.exchange`), and by that
+an exchange costs the job, trials measure on the job itself (`trial.readings.exchange`), and by that
 they are judged; the link tells why, and which way the traffic takes.
 """
 

@@ -63,7 +63,7 @@ COLLECTIVE_LIMIT_S = 600.0
 """How long ranks wait for each other where the command has no time limit of its own."""
 
 if TYPE_CHECKING:
-    from autotune.trial.meter import SpeedSession
+    from autotune.trial.readings.meter import SpeedSession
     from autotune.trial.stepper import Stepper
     from autotune.workload.loaded import LoadedWorkload
 
@@ -109,9 +109,10 @@ class Worker:
         import datasets  # noqa: F401
         from transformers import Trainer  # noqa: F401
 
-        from autotune.trial import checks, meter, stepper  # noqa: F401  (paid once, before forks)
+        from autotune.trial import stepper  # noqa: F401  (paid once, before forks)
         from autotune.trial.device import current_device, resident_bytes
         from autotune.trial.failure import outcome_of
+        from autotune.trial.readings import checks, meter  # noqa: F401
         from autotune.workload.load import load
         from autotune.workload.spec import workload_adapter
 
@@ -234,12 +235,12 @@ class Worker:
         )
 
     def _answer(self, command: Command, company: Company) -> Reply:
-        from autotune.trial.checks import check_parity, try_checkpointing
         from autotune.trial.device import high_water_bytes
-        from autotune.trial.exchange import measure_exchange
-        from autotune.trial.gradients import measure_gradients
-        from autotune.trial.link import measure_link
-        from autotune.trial.meter import SpeedSession, measure_memory
+        from autotune.trial.readings.checks import check_parity, try_checkpointing
+        from autotune.trial.readings.exchange import measure_exchange
+        from autotune.trial.readings.gradients import measure_gradients
+        from autotune.trial.readings.link import measure_link
+        from autotune.trial.readings.meter import SpeedSession, measure_memory
 
         driver = self.options.driver
         if isinstance(command, ContinueSpeed):

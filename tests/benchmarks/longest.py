@@ -41,7 +41,7 @@ def feeding() -> Iterator[dict[str, JsonValue]]:
     from transformers import HfArgumentParser
 
     from autotune.trial.device import resident_bytes
-    from autotune.trial.live_bytes import LiveBytes
+    from autotune.trial.readings.live_bytes import LiveBytes
 
     num_rows = int(os.environ[ROWS_VARIABLE])
     found: dict[str, JsonValue] = {}

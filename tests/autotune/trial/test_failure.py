@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from autotune.errors import WorkloadError
 from autotune.outcome import Failed, OutOfMemory
 from autotune.trial.failure import chain, describe, memory_verdict, outcome_of, outcome_of_exit
-from autotune.trial.live_bytes import HostBudgetExceeded
+from autotune.trial.readings.live_bytes import HostBudgetExceeded
 
 MORE_SHARED_MEMORY = (
     "Use fewer data loader workers, or a larger /dev/shm; a smaller batch will not help."

@@ -20,7 +20,6 @@ import pytest
 from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.run_directory import RunDirectory
-from autotune.trial.checks import check_parity
 from autotune.trial.client import Worker
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import (
@@ -41,6 +40,7 @@ from autotune.trial.protocol import (
     TryCheckpointing,
     envelope_adapter,
 )
+from autotune.trial.readings.checks import check_parity
 from autotune.trial.stepper import make_stepper, train_window
 from autotune.workload.loaded import LoadedWorkload
 from autotune.workload.spec import WorkloadSpec

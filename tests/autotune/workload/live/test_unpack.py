@@ -15,8 +15,8 @@ from transformers import DataCollatorWithFlattening, PreTrainedModel, Trainer
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.errors import UsageError, WorkloadError
-from autotune.trial.checks import check_parity
-from autotune.trial.meter import SpeedSession
+from autotune.trial.readings.checks import check_parity
+from autotune.trial.readings.meter import SpeedSession
 from autotune.trial.stepper import TrainerStepper, train_window
 from autotune.workload.live.capture import capture
 from autotune.workload.live.job import job_of_trainer

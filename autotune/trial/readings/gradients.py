@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from autotune.outcome import GradientNorms, GradientWindow
-from autotune.trial.meter import Report
 from autotune.trial.protocol import Progress
+from autotune.trial.readings.meter import Report
 from autotune.trial.stepper import Stepper, train_window
 from autotune.workload.loaded import Batch
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.autotune.trial.gradients_by_hand import DRIVERS
+from tests.autotune.trial.readings.gradients_by_hand import DRIVERS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 TWO_RANKS = """
 import copy, json
@@ -21,10 +21,10 @@ from dataclasses import replace
 from pathlib import Path
 import torch
 import torch.distributed as dist
-from autotune.trial.gradients import measure_gradients
+from autotune.trial.readings.gradients import measure_gradients
 from autotune.configuration import Configuration
 from autotune.trial.stepper import make_stepper, train_window
-from tests.autotune.trial.gradients_by_hand import odd_workload
+from tests.autotune.trial.readings.gradients_by_hand import odd_workload
 
 torch.set_num_threads(1)
 found = {}

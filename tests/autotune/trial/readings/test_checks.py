@@ -15,9 +15,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from autotune.outcome import OutOfMemory
 from autotune.search.parity import judge_parity
-from autotune.trial.checks import check_parity, split, try_checkpointing, without_dropout
 from autotune.trial.failure import outcome_of
 from autotune.trial.protocol import CheckpointingTried, ParityFound
+from autotune.trial.readings.checks import check_parity, split, try_checkpointing, without_dropout
 from autotune.trial.stepper import Driver
 from autotune.trial.training_arguments import supported_checkpointing
 from autotune.workload.facts import CheckpointingForm

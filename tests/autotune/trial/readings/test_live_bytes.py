@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from autotune.outcome import OutOfMemory
 from autotune.trial.failure import outcome_of
-from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
+from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
 
 KIB = 1024
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from autotune.cost.noise import estimate_noise_scale
-from autotune.trial.gradients import _buckets, measure_gradients
 from autotune.trial.protocol import Progress
+from autotune.trial.readings.gradients import _buckets, measure_gradients
 from autotune.trial.stepper import Driver, Stepper, train_window
 from autotune.workload.loaded import Batch, LoadedWorkload
 from tests.autotune.trial import workloads
-from tests.autotune.trial.gradients_by_hand import (
+from tests.autotune.trial.readings.gradients_by_hand import (
     DRIVERS,
     OddForBoth,
     by_hand,
@@ -233,7 +233,7 @@ def test_low_precision_weights_are_added_up_in_fp32(tmp_path: Path) -> None:
 
 
 def test_buckets_hold_everything_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.trial.gradients.BUCKET_ELEMENTS", 5)
+    monkeypatch.setattr("autotune.trial.readings.gradients.BUCKET_ELEMENTS", 5)
     tensors = [torch.zeros(n) for n in (2, 3, 1, 9, 2, 2)]
     assert [[t.numel() for t in bucket] for bucket in _buckets(tensors)] == [
         [2, 3],

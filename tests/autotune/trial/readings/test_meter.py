@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from autotune.configuration import Checkpointing, Configuration
-from autotune.trial.meter import PRECISE_AFTER_STEPS, SpeedSession, is_precise
 from autotune.trial.protocol import Progress
+from autotune.trial.readings.meter import PRECISE_AFTER_STEPS, SpeedSession, is_precise
 from autotune.trial.stepper import Driver, Stepper
 from autotune.workload.loaded import Batch, LoadedWorkload
-from tests.autotune.trial.meters import DRIVERS, ByHand, small_decoder, stepper_of
+from tests.autotune.trial.readings.meters import DRIVERS, ByHand, small_decoder, stepper_of
 from tests.autotune.trial.workloads import Tokens, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")

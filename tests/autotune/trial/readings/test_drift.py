@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from autotune.outcome import Distances
-from autotune.trial.drift import DriftWatch
+from autotune.trial.readings.drift import DriftWatch
 
 
 def test_ranks_are_so_far_from_their_mean_and_the_mean_from_where_it_was() -> None:

@@ -9,13 +9,13 @@ import torch
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import MemoryUse
-from autotune.trial import meter
-from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
-from autotune.trial.meter import DeviceLimitExceeded, longest_window, measure_memory
+from autotune.trial.readings import meter
+from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
+from autotune.trial.readings.meter import DeviceLimitExceeded, longest_window, measure_memory
 from autotune.trial.stepper import Driver, Stepper, train_window
 from autotune.workload.loaded import LoadedWorkload
 from tests.autotune.trial import workloads
-from tests.autotune.trial.meters import DRIVERS, ByHand, small_decoder, stepper_of
+from tests.autotune.trial.readings.meters import DRIVERS, ByHand, small_decoder, stepper_of
 from tests.autotune.trial.workloads import Tokens, rows_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument is set")

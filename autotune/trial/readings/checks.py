@@ -12,8 +12,8 @@ import torch
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
 from autotune.trial.device import allocated_bytes
 from autotune.trial.failure import describe, memory_verdict
-from autotune.trial.live_bytes import LiveBytes
 from autotune.trial.protocol import CheckpointingTried, ParityFound
+from autotune.trial.readings.live_bytes import LiveBytes
 from autotune.trial.stepper import Driver, Stepper, TrainerStepper, make_stepper
 from autotune.trial.training_arguments import set_checkpointing, supported_checkpointing
 from autotune.workload.facts import CheckpointingForm

@@ -21,9 +21,9 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.outcome import Distances, Exchange
 from autotune.runtime.averaging import ParameterAverage
 from autotune.trial.device import synchronize
-from autotune.trial.drift import DriftWatch
 from autotune.trial.protocol import Progress
 from autotune.trial.ranks.place import Company
+from autotune.trial.readings.drift import DriftWatch
 from autotune.trial.stepper import Stepper, TrainerStepper, train_window
 from autotune.workload.loaded import Batch
 

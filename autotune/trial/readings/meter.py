@@ -25,10 +25,10 @@ from autotune.trial.device import (
     reset_peak,
     synchronize,
 )
-from autotune.trial.exchange import LocalRounds
-from autotune.trial.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.protocol import Progress
 from autotune.trial.ranks.place import ALONE, Company
+from autotune.trial.readings.exchange import LocalRounds
+from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.stepper import Stepper, TrainerStepper, train_window
 from autotune.units import format_bytes
 from autotune.workload.loaded import Batch, repeat_to

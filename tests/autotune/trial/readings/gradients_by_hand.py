@@ -14,8 +14,8 @@ from torch import nn
 
 from autotune.configuration import Configuration
 from autotune.outcome import GradientNorms
-from autotune.trial.gradients import measure_gradients
 from autotune.trial.protocol import Progress
+from autotune.trial.readings.gradients import measure_gradients
 from autotune.trial.stepper import Driver, Stepper, TrainerStepper, make_stepper
 from autotune.workload.loaded import Batch, LoadedWorkload
 from tests.autotune.export.jobs import quiet

@@ -1,0 +1,1 @@
+"""What a child measures of a training loop: time, memory, exchange, gradients, and checks of it."""
