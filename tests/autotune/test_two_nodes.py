@@ -15,6 +15,7 @@ import pytest
 
 from autotune.journal import read
 from autotune.outcome import Measured, OutOfMemory
+from autotune.search.link import link_in
 from autotune.view import RunView, fold
 from tests.autotune.trial.processes import wait_for
 from tests.testing import jobs, links
@@ -88,6 +89,12 @@ def test_a_rank_and_then_a_machine_is_lost(tmp_path: Path, nodes: links.TwoNodes
         assert isinstance(first.outcome, Measured), first.outcome
         assert first.outcome.exchange is not None
         assert first.configuration.world_size == 2
+        # What lies between the machines was timed before, on the same ranks.
+        link = link_in(view)
+        assert link is not None
+        assert (link.num_ranks, link.num_nodes, link.backend) == (2, 2, "gloo")
+        assert link.interface is not None
+        assert link.interface.name == nodes.interfaces[0]
 
         # A rank of the other machine is killed: its trial has an outcome, its agent lives on.
         ranks = [
