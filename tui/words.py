@@ -12,7 +12,7 @@ from autotune.display.output import one_line
 from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
-from autotune.view import TrialView
+from autotune.view import RunView, TrialView
 from tui.run_now import RunNow
 from tui.trials.columns import checkpointing
 
@@ -120,9 +120,9 @@ def best(now: RunNow) -> str:
     view = now.view
     confirmed = view.confirmed
     if confirmed is not None:
-        trial = view.trial(confirmed.number)
+        trial = first_of_its_kind(view, confirmed.number)
         low, high = confirmed.speedup_ci95
-        what = f"#{confirmed.number}  {short(trial.configuration) if trial else ''}".rstrip()
+        what = f"#{trial.number}  {short(trial.configuration)}" if trial else ""
         rate = f"{format_rate(confirmed.samples_per_s)} samples/s"
         if confirmed.baseline_number in (None, confirmed.number):
             return f"{what}  {rate}  confirmed"
@@ -139,6 +139,19 @@ def best(now: RunNow) -> str:
     change = f"  {format_change(ratio)} vs baseline" if ratio is not None else ""
     peak = format_bytes(trial.measured.memory.total_bytes)
     return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
+
+
+def first_of_its_kind(view: RunView, number: int) -> TrialView | None:
+    """The trial of the search that a confirming one repeats, which is what people know."""
+    trial = view.trial(number)
+    if trial is None or trial.purpose not in ("confirm", "memory"):
+        return trial
+    known = (
+        other
+        for other in view.trials
+        if other.configuration == trial.configuration and other.purpose in ("baseline", "search")
+    )
+    return next(known, trial)
 
 
 def running(now: RunNow) -> str:

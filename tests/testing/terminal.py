@@ -11,6 +11,7 @@ import struct
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
@@ -35,10 +36,11 @@ class Terminal:
         *arguments: str,
         module: str = "tests.testing.fake_cli",
         size: tuple[int, int] = (100, 24),
-        **variables: str,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path} | variables
+        environment = os.environ | {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path}
+        environment |= variables or {}
         for name in ("COLUMNS", "LINES"):
             environment.pop(name, None)
         self.bytes = b""

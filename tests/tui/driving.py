@@ -30,8 +30,10 @@ def drive(app: App[int], size: Size, body: Callable[[Pilot[int]], Awaitable[None
 
     async def run() -> None:
         async with app.run_test(size=size, notifications=True) as pilot:
-            if isinstance(app, AutotuneApp) and app.latest.directory is not None:
-                await until(pilot, lambda: app.latest.is_read)
+            if isinstance(app, AutotuneApp):
+                await until(pilot, lambda: app.is_awake)
+                if app.latest.directory is not None:
+                    await until(pilot, lambda: app.latest.is_read)
             await pilot.pause()
             await body(pilot)
 

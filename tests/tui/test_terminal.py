@@ -32,9 +32,9 @@ def directory(tmp_path: Path) -> Iterator[Path]:
             os.kill(held.process, signal.SIGKILL)
 
 
-def opened(directory: Path, *arguments: str, story: str = "slow", **variables: str) -> Terminal:
+def opened(directory: Path, *arguments: str, story: str = "slow") -> Terminal:
     """The command line, once its engine runs a trial and the UI shows it."""
-    terminal = Terminal(directory, story, *arguments, **variables)
+    terminal = Terminal(directory, story, *arguments)
     terminal.read_until(ON_SCREEN)
     if story == "slow":
         terminal.read_until("running")
@@ -170,11 +170,11 @@ def test_looking_back_ends_well_and_leaves_a_last_frame(tmp_path: Path) -> None:
 def test_a_terminal_that_cannot_repaint_gets_lines_and_the_code_of_the_run(
     directory: Path, variables: dict[str, str]
 ) -> None:
-    with contextlib.closing(Terminal(directory, "unconfirmed", *TUNE, **variables)) as tty:
+    with contextlib.closing(Terminal(directory, "unconfirmed", *TUNE, variables=variables)) as tty:
         assert tty.wait() == 5
     text = tty.bytes.decode().replace("\r\n", "\n")
     assert "00:00 run one started\n" in text
     assert "\x1b[?" not in text
-    with contextlib.closing(Terminal(directory, "", "tui", "one", **variables)) as tty:
+    with contextlib.closing(Terminal(directory, "", "tui", "one", variables=variables)) as tty:
         assert tty.wait() == 5
     assert "\x1b" not in tty.bytes.decode()

@@ -52,6 +52,8 @@ class Axes:
     y: Range
     name_x: Callable[[float], str]
     name_y: Callable[[float], str]
+    unit_x: float = 1.0
+    """In what the horizontal axis has round numbers."""
     _cells: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -118,7 +120,9 @@ class Axes:
         axis = ["─"] * self.num_cells
         names = [" "] * self.num_cells
         free_from = 0
-        for value in ticks(*self.x, most=max(2, self.num_cells // 14)):
+        low, high = self.x
+        for number in ticks(low / self.unit_x, high / self.unit_x, max(2, self.num_cells // 14)):
+            value = number * self.unit_x
             at, name = self.column(value), self.name_x(value)
             left = max(0, at - len(name) // 2)
             if left < free_from or left + len(name) > self.num_cells:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from textual.content import Content
 
-from autotune.units import format_bytes, format_rate
+from autotune.units import format_rate
 from autotune.view import RunView, TrialView
 from tui.pictures.axes import Axes, padded
 from tui.trials.predictions import predicted_bytes
@@ -40,21 +40,23 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     limit = view.machine.memory_limit_bytes if view.machine else None
     needs = [_memory(trial) for trial in measured]
     reach = [*needs, *([limit] if limit and limit < 3 * max(needs) else [])]
+    unit, unit_bytes = ("GiB", 1024**3) if max(reach) >= 1.5 * 1024**3 else ("MiB", 1024**2)
     axes = Axes(
         width=width,
         height=height - 1,
         x=padded(reach),
         y=padded([_rate(trial) for trial in measured], 0.1),
-        name_x=format_bytes,
+        name_x=lambda value: f"{value / unit_bytes:g} {unit}",
+        unit_x=float(unit_bytes),
         name_y=format_rate,
     )
     kept = front(measured)
     _draw_limit(axes, limit)
-    _draw_front(axes, kept)
     best = view.best.number if view.best else None
     # The best is drawn last, so that nothing lies over it.
     for trial in sorted(measured, key=lambda t: (t.number == best, t in kept)):
         _draw_point(axes, trial, is_best=trial.number == best, is_kept=trial in kept)
+    _draw_front(axes, kept)
     _draw_misses(axes, view)
     legend = "★ best  ● measured, on the front  ○ measured  ▲ out of memory  ┊ limit"
     if any(predicted_bytes(trial.predicted) for trial in view.trials):

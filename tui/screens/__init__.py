@@ -26,6 +26,11 @@ def factories() -> dict[str, str | Callable[[], Screen[Any]]]:
     return {name: _factory(*place) for name, place in PLACES.items()}
 
 
+def load(name: ScreenName) -> None:
+    """Loads a screen's module and all it stands on, so that making it takes no time."""
+    import_module(PLACES[name][0])
+
+
 def stylesheets() -> list[str]:
     """The sheets beside the screens' modules, relative to the app's.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from textual.content import Content
+from textual.style import Style
 
 from tui import bindings
 from tui.bindings import Key
@@ -53,4 +54,4 @@ def _text(key: Key, *, is_live: bool = True) -> Content:
     if not is_live:
         return Content.styled(f"{key.shown} {key.label}", "$text-disabled")
     text = Content.assemble((key.shown, "bold $text-accent"), f" {key.label}")
-    return text.stylize(f"@click={key.verb}")
+    return text.stylize_before(Style.from_meta({"@click": key.verb}))

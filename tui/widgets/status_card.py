@@ -30,7 +30,7 @@ class StatusCard(Static):
         text = "\n".join(card(now, cast("AutotuneApp", self.app).now_unix_s(), self.size.width))
         if text != self._said:
             self._said = text
-            self.update(text)
+            self.update(text, layout=False)
 
     def on_resize(self) -> None:
         """Fits the rows to the new width."""

@@ -175,7 +175,7 @@ class TableHead(Static):
         text = f" {columns.head(chosen, sorted_by, is_descending=is_descending)}"
         if text != self._said:
             self._said = text
-            self.update(text)
+            self.update(text, layout=False)
 
     def on_click(self, event: events.Click) -> None:
         """Asks for another order."""
