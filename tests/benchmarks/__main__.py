@@ -15,6 +15,11 @@ NAMES = ("overhead", "promise", "regret", "rivals", "call")
 """The set of one process, which runs where nothing is named."""
 RANKS = ("averaging", "links", "distributing")
 """The set of several processes; `ranks` names all of it."""
+SCREEN = ("terminal",)
+"""The set of the terminal UI; `tui` names all of it."""
+
+
+SETS = {"ranks": RANKS, "tui": SCREEN}
 
 
 def main() -> int:
@@ -27,8 +32,8 @@ def main() -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"any of {', '.join((*NAMES, *RANKS))}; ranks for the last {len(RANKS)}, and the "
-        "others without one",
+        help=f"any of {', '.join((*NAMES, *RANKS, *SCREEN))}; ranks for {', '.join(RANKS)}, tui "
+        f"for {', '.join(SCREEN)}, and the others without a name",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run with tiny budgets")
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"), metavar="DIR")
@@ -38,8 +43,10 @@ def main() -> int:
         help="store the measured grids as landscapes, which the tests of the search replay",
     )
     options = parser.parse_args()
-    known = (*NAMES, *RANKS)
-    names = {*options.names} - {"ranks"} | ({*RANKS} if "ranks" in options.names else set())
+    known = (*NAMES, *RANKS, *SCREEN)
+    names = {*options.names} - {*SETS}
+    for name in SETS:
+        names |= {*SETS[name]} if name in options.names else set()
     unknown = sorted(names - {*known})
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(known)}")

@@ -17,6 +17,9 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 
 
+_NOT_ON_A_TERMINAL = ("COLUMNS", "LINES", "CI", "NO_COLOR", "FORCE_COLOR", "TMUX")
+
+
 class Terminal:
     """The real command line over the fake engine, with a terminal of some size.
 
@@ -39,10 +42,10 @@ class Terminal:
         variables: Mapping[str, str] | None = None,
     ) -> None:
         path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path}
-        environment |= variables or {}
-        for name in ("COLUMNS", "LINES"):
-            environment.pop(name, None)
+        # What a person's terminal has, wherever the tests run.
+        environment = {n: v for n, v in os.environ.items() if n not in _NOT_ON_A_TERMINAL}
+        environment |= {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path}
+        environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | dict(variables or {})
         self.bytes = b""
         self.process, self._master = pty.fork()
         if self.process == 0:

@@ -28,6 +28,7 @@ class NowPanel(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._now: RunNow | None = None
+        self._gain_of: tuple[object, int] = ((), -1)
 
     def compose(self) -> ComposeResult:
         """One row each."""
@@ -43,13 +44,20 @@ class NowPanel(Vertical):
         self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
-        spark, note = best_so_far.one_line(now.view, min(60, self.size.width - 10))
-        self.query_one("#so-far", OneLine).say(
-            Content.assemble("gain  ", (spark, "$text-primary"), note)
-        )
+        self._show_gain(now.view)
         _, remedy = words.what_ended_it(now)
         self.query_one("#remedy", OneLine).display = bool(remedy)
         self.query_one("#remedy", OneLine).say(f"fix   {remedy}")
+
+    def _show_gain(self, view: RunView) -> None:
+        width = self.size.width
+        if (view.trials, width) == self._gain_of:
+            return
+        self._gain_of = (view.trials, width)
+        spark, note = best_so_far.one_line(view, min(60, width - 10))
+        self.query_one("#so-far", OneLine).say(
+            Content.assemble("gain  ", (spark, "$text-primary"), note)
+        )
 
     def on_resize(self) -> None:
         """Fits the bars to the new width."""
