@@ -166,7 +166,7 @@ def running(now: RunNow) -> str:
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
     where = f"  {_progress(view.progress)}" if view.progress else ""
-    rests = "  (the screen rests meanwhile)" if is_quiet(view) else ""
+    rests = "  (screen rests)" if is_quiet(view) else ""
     return f"#{trial.number}  {short(trial.configuration)}{where}{rests}"
 
 

@@ -13,6 +13,8 @@ from textual.pilot import Pilot
 from tests.tui.stories import START_UNIX_S
 from tui.app import AutotuneApp
 
+Driver = Pilot[int]
+"""Presses keys and waits."""
 Size = tuple[int, int]
 SIZES: tuple[Size, ...] = ((60, 16), (80, 24), (100, 30), (140, 40))
 """Columns and rows of the windows that every screen must fit."""
@@ -25,7 +27,7 @@ def clock() -> float:
     return NOW_UNIX_S
 
 
-def drive(app: App[int], size: Size, body: Callable[[Pilot[int]], Awaitable[None]]) -> None:
+def drive(app: App[int], size: Size, body: Callable[[Driver], Awaitable[None]]) -> None:
     """Runs the UI in a window of that size while `body` presses keys and looks."""
 
     async def run() -> None:
@@ -40,7 +42,7 @@ def drive(app: App[int], size: Size, body: Callable[[Pilot[int]], Awaitable[None
     asyncio.run(run())
 
 
-async def until(pilot: Pilot[int], condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+async def until(pilot: Driver, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
     """Waits until something holds; a slow machine has time."""
     deadline_s = time.monotonic() + limit_s
     while not condition():
@@ -49,16 +51,13 @@ async def until(pilot: Pilot[int], condition: Callable[[], bool], limit_s: float
     await pilot.pause()
 
 
-async def shows(pilot: Pilot[int], text: str) -> None:
+async def shows(pilot: Driver, text: str) -> None:
     """Waits until a text is on the screen."""
     await until(pilot, lambda: text in "\n".join(rows(pilot.app)))
 
 
 def rows(app: App[int]) -> list[str]:
-    """What the screen shows, row by row, trailing blanks left out.
-
-    The only place that reaches into Textual's compositor, which has no public way to this.
-    """
+    """What the screen shows, row by row, trailing blanks left out."""
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     assert isinstance(update, LayoutUpdate)
     return ["".join(part.text for part in strips).rstrip() for strips in update.strips]

@@ -187,6 +187,9 @@ class TableHead(Static):
 class TrialTable(Vertical):
     """Head and rows, in one order and behind one filter."""
 
+    class Ordered(Message):
+        """Other rows are shown, or the same ones in another order."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.filter = Filter()
@@ -222,6 +225,7 @@ class TrialTable(Vertical):
             is_descending=self.is_descending,
         )
         self.num_shown = len(trials)
+        self.post_message(self.Ordered())
         self.query_one(TableHead).show(chosen, self.sorted_by, is_descending=self.is_descending)
         self.rows.fill(trials, view, chosen)
 
