@@ -18,12 +18,14 @@ from autotune.events import (
     Document,
     FilesExported,
     HoldChanged,
+    LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
     NoiseScaleMeasured,
     NoteAdded,
     Origin,
     ParityChecked,
+    ProbeStarted,
     RecommendationMade,
     Record,
     RegionClosed,
@@ -41,6 +43,7 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Measured, Outcome, Purpose
+from probes.link import link_adapter
 
 Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
 """Where a run stands."""
@@ -89,6 +92,8 @@ class RunView:
     started: RunStarted | None = None
     started_s: float = 0.0
     """When the present or last engine took the run up; the budget counts from here."""
+    probing: ProbeStarted | None = None
+    """The probe that runs; None before the first and after the last one."""
     machine: MachineProbed | None = None
     workload: WorkloadLoaded | None = None
     parity: ParityChecked | None = None
@@ -224,12 +229,21 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
                 started=event,
                 started_s=record.t_s,
                 stage="probing",
+                probing=None,
                 progress=None,
                 held=False,
                 ended=None,
             )
+        case ProbeStarted():
+            return replace(view, probing=event)
         case MachineProbed():
-            return replace(view, machine=event, stage="loading")
+            return replace(view, machine=event, probing=None, stage="loading")
+        case LinkProbed():
+            if view.machine is None:
+                return view
+            links = [link_adapter().dump_python(event.link, mode="json")]
+            machine = {**view.machine.machine, "links": links}
+            return replace(view, machine=replace(view.machine, machine=machine))
         case WorkloadLoaded():
             return replace(view, workload=event)
         case ParityChecked():

@@ -6,11 +6,15 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode, UsageError
 from autotune.run_directory import RunDirectory
 from tui.themes import LOOKS, Look
+
+if TYPE_CHECKING:
+    from tui.setup.form import JobForm
 
 
 def main() -> int:
@@ -25,6 +29,9 @@ def main() -> int:
     parser.add_argument("--no-mouse", action="store_true", help="leave the mouse to the terminal")
     parser.add_argument(
         "--owns-run", action="store_true", help="end with the run's code, also if it is over"
+    )
+    parser.add_argument(
+        "--setup", metavar="JSON", help="what setup begins with: options given and inherited"
     )
     parser.add_argument("--run-dir", type=Path, default=Path("autotune-runs"), metavar="DIR")
     parser.add_argument("--keys", action="store_true", help="print the page of all keys")
@@ -45,6 +52,7 @@ def main() -> int:
                 ascii_only=options.ascii or _is_set("AUTOTUNE_ASCII"),
                 mouse=not (options.no_mouse or _is_set("AUTOTUNE_NO_MOUSE")),
                 owns_run=options.owns_run,
+                form=_form(options.setup),
                 run_root=options.run_dir,
             ),
         )
@@ -56,6 +64,19 @@ def main() -> int:
 def _look() -> Look:
     wanted = os.environ.get("AUTOTUNE_THEME", "")
     return next((look for look in LOOKS if look == wanted), "dark")
+
+
+def _form(text: str | None) -> JobForm | None:
+    if text is None:
+        return None
+    from tui.setup.form import JobForm
+
+    try:
+        return JobForm.from_json(text)
+    except ValueError as error:
+        raise UsageError(
+            f"--setup takes options as JSON: {error}.", "`autotune tui` writes it."
+        ) from error
 
 
 def _is_set(name: str) -> bool:

@@ -26,7 +26,8 @@ from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory
 from tui import bindings, clipboard, screens
 from tui.ascii import AsciiFilter
-from tui.bindings import ScreenName
+from tui.keys.key import ScreenName
+from tui.owner import Choice
 from tui.screens.opening import Opening
 from tui.themes import THEMES, Look
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tui.bridge import RunChanged, Watch
     from tui.run_now import RunNow
     from tui.screens.base import RunScreen
-    from tui.screens.question import Choice
+    from tui.setup.form import JobForm
 
 PAINT_INTERVAL_S = 0.5
 """What changes by itself is painted this often at most."""
@@ -53,6 +54,7 @@ class AutotuneApp(App[int]):
             code is the run's even if the run ended before the UI looked.
         run_root: Where runs are kept.
         unix_time: The wall clock; tests set it.
+        form: What setup begins with; None is an empty form.
     """
 
     CSS_PATH: ClassVar = ["app.tcss", *screens.stylesheets()]
@@ -69,6 +71,7 @@ class AutotuneApp(App[int]):
         owns_run: bool = False,
         run_root: Path = Path("autotune-runs"),
         unix_time: Callable[[], float] = time.time,
+        form: JobForm | None = None,
     ) -> None:
         super().__init__()
         for theme in THEMES.values():
@@ -82,6 +85,7 @@ class AutotuneApp(App[int]):
         self.run_root = run_root
         """Where runs are kept."""
         self.now_unix_s = unix_time
+        self.form = form
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._owns_run = owns_run
         self._bridge: Watch[RunNow] | None = None
@@ -332,8 +336,6 @@ class AutotuneApp(App[int]):
 
     def action_stop_trial(self) -> None:
         """Asks whether the running trial should end, and asks the engine for it."""
-        from tui.screens.question import Choice
-
         trial = self.latest.view.running
         if trial is None:
             self.say("No trial is running.")

@@ -9,11 +9,15 @@ import sys
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from autotune.display import output
 from autotune.errors import UsageError
 from autotune.run_directory import RunDirectory
 from tui.themes import Look
+
+if TYPE_CHECKING:
+    from tui.setup.form import JobForm
 
 LAST_RESORT_S = 5.0
 """How long a UI that was signalled may take to end; its terminal may be gone by then."""
@@ -30,6 +34,8 @@ class Options:
     mouse: bool = True
     owns_run: bool = False
     """It belongs to the command that started the run."""
+    form: JobForm | None = None
+    """What setup begins with."""
     run_root: Path = Path("autotune-runs")
     """Where runs are kept."""
 
@@ -53,6 +59,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
         look=options.look,
         ascii_only=options.ascii_only or not _writes_utf8(),
         owns_run=options.owns_run,
+        form=options.form,
         run_root=options.run_root,
     )
     signalled: list[signal.Signals] = []

@@ -26,6 +26,18 @@ class Reader:
         """The option as it is typed, and where its value came from if it was not."""
         return f"--{name.replace('_', '-')}{origin(self._context, name)}"
 
+    def exclude(self, chosen: object, one: str, other: str) -> None:
+        """Lets at most one of two options be given.
+
+        Raises:
+            UsageError: Both are.
+        """
+        if getattr(chosen, one) and getattr(chosen, other):
+            raise UsageError(
+                f"{self.flag(one)} and {self.flag(other)} exclude each other.",
+                "Leave one of them out.",
+            )
+
     def choice(self, name: str, value: str, choices: tuple[WordT, ...]) -> WordT:
         """One of several words.
 

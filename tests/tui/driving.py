@@ -58,9 +58,22 @@ async def shows(pilot: Driver, text: str) -> None:
 
 def rows(app: App[int]) -> list[str]:
     """What the screen shows, row by row, trailing blanks left out."""
+    return ["".join(part.text for part in strips).rstrip() for strips in _strips(app)]
+
+
+def styles(app: App[int]) -> list[list[Style]]:
+    """The styles of every row, as they are sent."""
+    return [
+        [segment.style for part in strips for segment in part if segment.style is not None]
+        for strips in _strips(app)
+    ]
+
+
+def _strips(app: App[int]) -> list[Iterable[Strip]]:
+    # The only place that reaches into Textual's compositor, which has no public way to this.
     update = app.screen._compositor.render_update(full=True, screen_stack=app._background_screens)
     assert isinstance(update, LayoutUpdate)
-    return ["".join(part.text for part in strips).rstrip() for strips in update.strips]
+    return update.strips
 
 
 def text(app: App[int]) -> str:

@@ -10,7 +10,7 @@ import pytest
 import tui
 from tui import bindings, screens
 from tui.app import AutotuneApp
-from tui.bindings import Key, ScreenName
+from tui.keys.key import Key, ScreenName
 from tui.screens.base import RunScreen
 from tui.screens.help import listing
 

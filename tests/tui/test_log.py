@@ -28,16 +28,19 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     assert reader.look() is None
     assert not reader.now.is_there
     path.write_text("one\ntwo")
-    assert reader.look() is not None
-    assert reader.now.lines == ("one", "two")
+    assert looked(reader) == ("one", "two")
     with path.open("a") as file:
         file.write(" and a half\nthree\n")
-    assert reader.look() is not None
-    assert reader.now.lines == ("one", "two and a half", "three")
+    assert looked(reader) == ("one", "two and a half", "three")
     assert reader.look() is None
     path.write_text("anew\n")
-    assert reader.look() is not None
-    assert reader.now.lines == ("anew",)
+    assert looked(reader) == ("anew",)
+
+
+def looked(reader: LogReader) -> tuple[str, ...]:
+    now = reader.look()
+    assert now is not None
+    return now.lines
 
 
 def test_a_long_log_keeps_its_last_lines(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.tui.driving import SIZES, Driver, Size
 from tui import bindings, screens
 from tui.app import AutotuneApp
 from tui.ascii import to_ascii
-from tui.bindings import ScreenName
+from tui.keys.key import ScreenName
 from tui.run_now import Form
 from tui.widgets.headline import Headline
 from tui.widgets.key_bar import KeyBar

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tui.bindings import ScreenName
+from tui.keys.key import ScreenName
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
     from tui.screens.base import RunScreen
 
 PLACES: Mapping[ScreenName, tuple[str, str]] = {
+    "setup": ("tui.screens.setup", "SetupScreen"),
+    "probes": ("tui.screens.probes", "ProbesScreen"),
     "search": ("tui.screens.search", "SearchScreen"),
     "trial": ("tui.screens.trial", "TrialScreen"),
+    "export": ("tui.screens.export", "ExportScreen"),
 }
 """Module and class of each screen."""
 

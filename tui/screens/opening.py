@@ -12,7 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from tui import bindings
-from tui.bindings import ScreenName
+from tui.keys.key import ScreenName
 
 
 class Opening(Screen[None]):

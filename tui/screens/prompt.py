@@ -16,16 +16,17 @@ class Prompt(ModalScreen[str | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
-    def __init__(self, title: str, placeholder: str = "") -> None:
+    def __init__(self, title: str, placeholder: str = "", value: str = "") -> None:
         super().__init__()
         self._title = title
         self._placeholder = placeholder
+        self._value = value
 
     def compose(self) -> ComposeResult:
         """A title and a field."""
         with Vertical(id="box"):
             yield Static(self._title, id="question", markup=False)
-            yield Input(placeholder=self._placeholder, compact=True)
+            yield Input(self._value, placeholder=self._placeholder, compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """The text that was written."""
