@@ -291,7 +291,7 @@ class AutotuneApp(App[int]):
     @property
     def front(self) -> RunScreen | None:
         """The screen in front, or the one below a question; None while the opening is shown."""
-        if self.current_mode not in screens.PLACES:
+        if self.current_mode not in screens.PLACES or not self.screen_stack:
             return None
         return cast("RunScreen", self.screen_stack[0])
 

@@ -10,7 +10,7 @@ import pytest
 import tui
 from tui import bindings, screens
 from tui.app import AutotuneApp
-from tui.keys.key import Key, ScreenName
+from tui.keys.key import ScreenName
 from tui.screens.base import RunScreen
 from tui.screens.help import listing
 
@@ -64,9 +64,3 @@ def test_every_key_of_a_known_screen_says_what_it_does() -> None:
     for key in bindings.TABLE:
         assert key.help.endswith((".", "…")), key.id
         assert key.screen is None or key.screen in bindings.SCREEN_TITLES
-        assert _is_plain(key), key.id
-
-
-def _is_plain(key: Key) -> bool:
-    """Control keys are kept for what a field must not take: tmux and terminals own the others."""
-    return key.priority or "ctrl+" not in key.keys

@@ -23,7 +23,7 @@ from tui.widgets.one_line import OneLine
 from tui.widgets.trial_table import TrialTable
 
 GOLDENS = Path(__file__).parent / "goldens"
-UPDATE = "AUTOTUNE_UPDATE_GOLDENS"
+UPDATE = "UPDATE_GOLDENS"
 """A variable that makes the goldens anew instead of comparing with them."""
 GOLDEN_SIZES: tuple[Size, ...] = ((80, 24), (140, 40))
 MINE: tuple[ScreenName, ...] = ("search", "trial")

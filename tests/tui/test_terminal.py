@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import random
@@ -159,6 +160,9 @@ def test_looking_back_ends_well_and_leaves_a_last_frame(tmp_path: Path) -> None:
     tty = opened(tmp_path, "tui", stories.NAME, story="good")
     with contextlib.closing(tty):
         tty.read_until("finished")
+        tty.type("y")
+        command = f"autotune trial {stories.NAME} 2"
+        tty.read_until(f"\x1b]52;c;{base64.b64encode(command.encode()).decode()}\x07")
         tty.type("q")
         assert tty.wait() == 0
         after = assert_restored(tty).decode()
