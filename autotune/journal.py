@@ -178,6 +178,8 @@ class Tail:
         self._offset = 0
         self._file_id: int | None = None
         self._last_progress = b""
+        self.is_at_end = False
+        """Whether the last look reached the end of what was written."""
         self.num_restarts = 0
         """How often another journal was found in the place of the one that was read."""
 
@@ -190,13 +192,13 @@ class Tail:
         Raises:
             OSError: The journal is there and cannot be read.
         """
-        data, is_all = self._new_lines(most_bytes)
+        data, self.is_at_end = self._new_lines(most_bytes)
         records = []
         for line in data.splitlines():
             record = _record(line) if line.strip() else None
             if record is not None and record.seq >= self._start_seq:
                 records.append(record)
-        if is_all and (progress := self._new_progress()) is not None:
+        if self.is_at_end and (progress := self._new_progress()) is not None:
             records.append(progress)
         return records
 

@@ -9,10 +9,12 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING
 
 from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:

@@ -6,7 +6,7 @@ watch the run live or read its journal a year later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Reversible
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, assert_never
 
@@ -101,8 +101,6 @@ class RunView:
     study: StudyOpened | None = None
     """The study that is shared with other runs, if it is."""
     trials: tuple[TrialView, ...] = ()
-    next_trial: int = 0
-    """A number above that of every trial so far."""
     progress: TrialProgressed | None = None
     """Of the running trial; None between trials."""
     closed: tuple[RegionClosed, ...] = ()
@@ -142,7 +140,7 @@ class RunView:
     @property
     def running(self) -> TrialView | None:
         """The trial that runs now."""
-        return next((t for t in reversed(self.trials) if t.outcome is None), None)
+        return _running(self.trials)
 
     @property
     def baseline(self) -> TrialView | None:
@@ -156,37 +154,74 @@ def _number(started: RunStarted | None, name: str) -> float | None:
     return value if isinstance(value, int | float) else None
 
 
+class _Trials:
+    """The trials while records are folded: changing one costs the same however many there are."""
+
+    def __init__(self, trials: tuple[TrialView, ...]) -> None:
+        self._before = trials
+        self._by_number: dict[int, TrialView] | None = None
+
+    def _changing(self) -> dict[int, TrialView]:
+        if self._by_number is None:
+            self._by_number = {trial.number: trial for trial in self._before}
+        return self._by_number
+
+    def put(self, trial: TrialView) -> None:
+        """Adds a trial, or replaces it; it comes last."""
+        trials = self._changing()
+        trials.pop(trial.number, None)
+        trials[trial.number] = trial
+
+    def keep_finished(self) -> None:
+        """Drops what has no outcome."""
+        self._by_number = {t.number: t for t in self.all if t.outcome is not None}
+
+    def get(self, number: int) -> TrialView | None:
+        """The trial with that number."""
+        return self._changing().get(number)
+
+    @property
+    def running(self) -> TrialView | None:
+        """The last one without an outcome."""
+        return _running(self._before if self._by_number is None else self._by_number.values())
+
+    @property
+    def all(self) -> tuple[TrialView, ...]:
+        """All of them; the same object as before, if nothing changed."""
+        return self._before if self._by_number is None else tuple(self._by_number.values())
+
+
+def _running(trials: Reversible[TrialView]) -> TrialView | None:
+    return next((trial for trial in reversed(trials) if trial.outcome is None), None)
+
+
 def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
     """Applies records in order to a view, the empty one by default. Pure."""
     view = view or RunView()
+    trials = _Trials(view.trials)
+    now_s, next_seq = view.now_s, view.next_seq
     for record in records:
-        view = _apply(view, record)
-    return view
+        view = _apply(view, trials, record)
+        now_s = max(now_s, record.t_s)
+        if not isinstance(record.event, TrialProgressed):
+            # Progress bears the number of the record that comes after it.
+            next_seq = max(next_seq, record.seq + 1)
+    return replace(view, trials=trials.all, now_s=now_s, next_seq=next_seq)
 
 
-def _with_trial(view: RunView, trial: TrialView) -> RunView:
-    """The view with one more trial, or with one replaced, which comes last then."""
-    trials = view.trials
-    # Most trials are the newest one; only the others are worth a look at all of them.
-    if trial.number >= view.next_trial:
-        trials = (*trials, trial)
-    elif trials and trials[-1].number == trial.number:
-        trials = (*trials[:-1], trial)
-    else:
-        trials = (*(t for t in trials if t.number != trial.number), trial)
-    return replace(view, trials=trials, next_trial=max(view.next_trial, trial.number + 1))
+def _between(view: RunView, stage: Stage) -> RunView:
+    """The view with no progress of a trial."""
+    if view.progress is None and view.stage == stage:
+        return view
+    return replace(view, progress=None, stage=stage)
 
 
-def _apply(view: RunView, record: Record) -> RunView:
+def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
     event = record.event
-    view = replace(view, now_s=max(view.now_s, record.t_s))
-    if not isinstance(event, TrialProgressed):
-        # Progress bears the number of the record that comes after it.
-        view = replace(view, next_seq=max(view.next_seq, record.seq + 1))
     match event:
         case RunStarted():
             # A trial that ran when an earlier engine died never got an outcome.
-            finished = tuple(t for t in view.trials if t.outcome is not None)
+            trials.keep_finished()
             return replace(
                 view,
                 run=event.run,
@@ -195,7 +230,6 @@ def _apply(view: RunView, record: Record) -> RunView:
                 started_s=record.t_s,
                 stage="probing",
                 probing=None,
-                trials=finished,
                 progress=None,
                 held=False,
                 ended=None,
@@ -226,15 +260,16 @@ def _apply(view: RunView, record: Record) -> RunView:
                 why=event.why,
                 started_s=record.t_s,
             )
+            trials.put(trial)
             stage: Stage = "confirming" if event.purpose in ("confirm", "memory") else view.stage
-            return replace(_with_trial(view, trial), progress=None, stage=stage)
+            return _between(view, stage)
         case TrialProgressed():
-            running = view.running
+            running = trials.running
             if running is None or running.number != event.number:
                 return view
             return replace(view, progress=event)
         case TrialFinished():
-            known = view.trial(event.number)
+            known = trials.get(event.number)
             finished_trial = TrialView(
                 number=event.number,
                 purpose=event.purpose,
@@ -246,7 +281,8 @@ def _apply(view: RunView, record: Record) -> RunView:
                 overhead_s=event.overhead_s,
                 predicted=event.predicted,
             )
-            return replace(_with_trial(view, finished_trial), progress=None)
+            trials.put(finished_trial)
+            return _between(view, view.stage)
         case TrialReceived():
             received = TrialView(
                 number=event.number,
@@ -257,7 +293,8 @@ def _apply(view: RunView, record: Record) -> RunView:
                 outcome=event.outcome,
                 origin=event.origin,
             )
-            return _with_trial(view, received)
+            trials.put(received)
+            return view
         case TrialsAwaited():
             return view
         case RegionClosed():

@@ -2,6 +2,9 @@
 
 It owns no truth: `latest` is what the bridge read, `shown` what the screens show of it, and every
 request goes to the engine as a control file. The run goes on whatever becomes of this process.
+
+What reads and words a run takes as long to load as Textual itself, and is loaded behind the first
+picture: nothing of it may be imported at the top of this module.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import App, SystemCommand
 from textual.filter import LineFilter
@@ -19,19 +22,19 @@ from textual.timer import Timer
 
 from autotune import control
 from autotune.control import Verb
-from autotune.display.quiet import is_quiet
 from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory
-from tui import bindings, clipboard, screens, words
+from tui import bindings, clipboard, screens
 from tui.ascii import AsciiFilter
-from tui.bindings import ScreenName
-from tui.bridge import RunChanged, Watch, watch_run
-from tui.run_now import RunNow
-from tui.screens.base import RunScreen
-from tui.screens.question import Choice, LeaveQuestion, Question
+from tui.keys.key import ScreenName
+from tui.owner import Choice
+from tui.screens.opening import Opening
 from tui.themes import THEMES, Look
 
 if TYPE_CHECKING:
+    from tui.bridge import RunChanged, Watch
+    from tui.run_now import RunNow
+    from tui.screens.base import RunScreen
     from tui.setup.form import JobForm
 
 PAINT_INTERVAL_S = 0.5
@@ -70,17 +73,13 @@ class AutotuneApp(App[int]):
         unix_time: Callable[[], float] = time.time,
         form: JobForm | None = None,
     ) -> None:
-        first: ScreenName = "search" if directory is not None else "setup"
-        if first not in screens.PLACES:
-            first = "search"
-        self.DEFAULT_MODE = first  # type: ignore[misc]  # the first screen depends on the run
         super().__init__()
         for theme in THEMES.values():
             self.register_theme(theme)
-        self.theme = THEMES[look].name
+        self.set_reactive(App.theme, THEMES[look].name)
         self.animation_level = "none"
-        self.latest = RunNow(directory=directory)
-        """The run as the bridge read it last."""
+        self.is_awake = False
+        """Whether the first screen has come after the opening picture."""
         self.chosen_trial: int | None = None
         """Number of the trial that is looked at."""
         self.run_root = run_root
@@ -91,12 +90,23 @@ class AutotuneApp(App[int]):
         self._owns_run = owns_run
         self._bridge: Watch[RunNow] | None = None
         self._held: RunNow | None = None
-        self._visited: list[ScreenName] = [first]
+        self._directory = directory
+        self._latest: RunNow | None = None
+        self._visited: list[ScreenName] = ["search" if directory is not None else "setup"]
         self._painted_s = float("-inf")
         self._paint_timer: Timer | None = None
         self._stop_asked: Verb | None = None
 
     # What screens ask of the app.
+
+    @property
+    def latest(self) -> RunNow:
+        """The run as the bridge read it last."""
+        if self._latest is None:
+            from tui.run_now import RunNow
+
+            self._latest = RunNow(directory=self._directory)
+        return self._latest
 
     @property
     def shown(self) -> RunNow:
@@ -110,11 +120,13 @@ class AutotuneApp(App[int]):
 
     def attach(self, directory: RunDirectory) -> None:
         """Follows another run from now on."""
+        from tui.bridge import watch_run
+
         if self._bridge is not None:
             self._bridge.close()
         self._held = None
         self.chosen_trial = None
-        self.latest = RunNow(directory=directory)
+        self._directory, self._latest = directory, None
         self._bridge = watch_run(directory, self.post_message)
         self._bridge.open()
         self._paint()
@@ -179,6 +191,7 @@ class AutotuneApp(App[int]):
         answered: Callable[[str], None],
     ) -> None:
         """Asks a question in a box; `answered` gets the id of the answer, if there is one."""
+        from tui.screens.question import Question
 
         def done(answer: str | None) -> None:
             if answer is not None:
@@ -188,11 +201,19 @@ class AutotuneApp(App[int]):
 
     # Life of the application.
 
-    def on_mount(self) -> None:
-        """Begins to follow the run."""
+    def get_default_screen(self) -> Screen[object]:
+        """The opening picture."""
+        name = self._directory.name if self._directory is not None else ""
+        return cast("Screen[object]", Opening(self._visited[-1], name))
+
+    async def on_opening_painted(self) -> None:
+        """Loads the first screen behind the opening picture, shows it and follows the run."""
+        await asyncio.to_thread(screens.load, self._visited[-1])
+        self.is_awake = True
+        self.switch_mode(self._visited[-1])
         self.set_interval(TICK_S, self._tick)
-        if self.latest.directory is not None:
-            self.attach(self.latest.directory)
+        if self._directory is not None:
+            self.attach(self._directory)
 
     def on_unmount(self) -> None:
         """Ends following."""
@@ -222,10 +243,12 @@ class AutotuneApp(App[int]):
 
     def on_run_changed(self, message: RunChanged) -> None:
         """Takes over what the bridge read, and paints soon."""
+        from autotune.display.quiet import is_quiet
+
         now, before = message.now, self.latest
         if now.directory != before.directory:
             return
-        self.latest = now
+        self._latest = now
         if before.is_alive and not now.is_alive and self._stop_asked is not None:
             self.exit(self.exit_code)
             return
@@ -258,6 +281,8 @@ class AutotuneApp(App[int]):
             front.bring_up_to_date()
 
     def _tick(self) -> None:
+        from autotune.display.quiet import is_quiet
+
         front = self.front
         is_running = self.latest.is_alive and not is_quiet(self.latest.view)
         if front is not None and front.is_mounted and is_running:
@@ -265,13 +290,15 @@ class AutotuneApp(App[int]):
 
     @property
     def front(self) -> RunScreen | None:
-        """The screen in front, or the one below a question."""
-        return next((s for s in reversed(self.screen_stack) if isinstance(s, RunScreen)), None)
+        """The screen in front, or the one below a question; None while the opening is shown."""
+        if self.current_mode not in screens.PLACES or not self.screen_stack:
+            return None
+        return cast("RunScreen", self.screen_stack[0])
 
     @property
     def _is_asking(self) -> bool:
         """Whether a box stands over the screen in front."""
-        return self.screen is not self.front
+        return len(self.screen_stack) > 1
 
     @property
     def num_held_back(self) -> int:
@@ -284,7 +311,8 @@ class AutotuneApp(App[int]):
         """Goes to a screen."""
         if name in screens.PLACES and not self._is_asking and name != self._visited[-1]:
             self._visited = [*self._visited, name][-_LONGEST_WAY_BACK:]
-            self.switch_mode(name)
+            if self.is_awake:
+                self.switch_mode(name)
 
     def action_go_back(self) -> None:
         """Closes what lies over the screen, or goes back to the screen before, if there is one."""
@@ -359,6 +387,8 @@ class AutotuneApp(App[int]):
 
     def action_leave(self) -> None:
         """Leaves at once where no run goes on; asks otherwise."""
+        from tui.screens.question import LeaveQuestion
+
         if not self.latest.is_alive:
             self.exit(self.exit_code)
         elif not self._is_asking:
@@ -367,6 +397,8 @@ class AutotuneApp(App[int]):
 
     def action_interrupt(self) -> None:
         """As leave; where that was asked before, stops now."""
+        from tui.screens.question import LeaveQuestion
+
         if not self.latest.is_alive:
             self.exit(self.exit_code)
         elif isinstance(self.screen, LeaveQuestion):
@@ -400,6 +432,8 @@ class AutotuneApp(App[int]):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette offers: every key of the screen in front, and every trial."""
+        from tui import words
+
         front = self.front
         if front is None:
             return

@@ -96,6 +96,7 @@ class RunReader:
         self._tail = Tail(directory.journal, directory.progress)
         self._num_restarts = 0
         self._lines: deque[Line] = deque(maxlen=NUM_LINES)
+        self._unworded: deque[Record] = deque(maxlen=NUM_LINES)
         self._monotonic = monotonic
         self._looked_s = float("-inf")
         self.now = RunNow(directory=directory)
@@ -122,7 +123,7 @@ class RunReader:
             num_records=before.num_records + num_new,
             is_alive=is_alive,
             was_alive=before.was_alive or is_alive,
-            is_read=before.is_read or not records,
+            is_read=before.is_read or self._tail.is_at_end,
             error=None,
         )
         return None if not records and _same_state(self.now, before) else self.now
@@ -133,18 +134,18 @@ class RunReader:
             self._num_restarts = self._tail.num_restarts
             self._lines.clear()
             view = RunView()
-        num_new = 0
-        for number, record in enumerate(records):
-            view = fold([record], view)
-            if isinstance(record.event, TrialProgressed):
-                continue
-            num_new += 1
-            if len(records) - number <= NUM_LINES:
+        view = fold(records, view)
+        news = [record for record in records if not isinstance(record.event, TrialProgressed)]
+        self._unworded.extend(news)
+        if self._tail.is_at_end:
+            # Of a long journal only the last events are worth words.
+            for record in self._unworded:
                 self._lines.extend(
                     Line(t_s=record.t_s, kind=record.event.kind, text=text, seq=record.seq)
                     for text in wording.lines(record.event, view)
                 )
-        return view, num_new
+            self._unworded.clear()
+        return view, len(news)
 
     def _is_alive(self, *, has_news: bool) -> bool:
         now_s = self._monotonic()

@@ -12,7 +12,7 @@ from autotune.display.output import one_line
 from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
-from autotune.view import TrialView
+from autotune.view import RunView, TrialView
 from tui.run_now import RunNow
 from tui.trials.columns import checkpointing
 
@@ -120,9 +120,9 @@ def best(now: RunNow) -> str:
     view = now.view
     confirmed = view.confirmed
     if confirmed is not None:
-        trial = view.trial(confirmed.number)
+        trial = first_of_its_kind(view, confirmed.number)
         low, high = confirmed.speedup_ci95
-        what = f"#{confirmed.number}  {short(trial.configuration) if trial else ''}".rstrip()
+        what = f"#{trial.number}  {short(trial.configuration)}" if trial else ""
         rate = f"{format_rate(confirmed.samples_per_s)} samples/s"
         if confirmed.baseline_number in (None, confirmed.number):
             return f"{what}  {rate}  confirmed"
@@ -141,6 +141,19 @@ def best(now: RunNow) -> str:
     return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
 
 
+def first_of_its_kind(view: RunView, number: int) -> TrialView | None:
+    """The trial of the search that a confirming one repeats, which is what people know."""
+    trial = view.trial(number)
+    if trial is None or trial.purpose not in ("confirm", "memory"):
+        return trial
+    known = (
+        other
+        for other in view.trials
+        if other.configuration == trial.configuration and other.purpose in ("baseline", "search")
+    )
+    return next(known, trial)
+
+
 def running(now: RunNow) -> str:
     """What the engine does at the moment, or how the run ended."""
     view = now.view
@@ -153,7 +166,7 @@ def running(now: RunNow) -> str:
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
     where = f"  {_progress(view.progress)}" if view.progress else ""
-    rests = "  (the screen rests meanwhile)" if is_quiet(view) else ""
+    rests = "  (screen rests)" if is_quiet(view) else ""
     return f"#{trial.number}  {short(trial.configuration)}{where}{rests}"
 
 

@@ -16,6 +16,7 @@ SETS = {
     "library": ("call",),
     "ranks": ("averaging", "links", "distributing"),
     "memory": ("estimate",),
+    "tui": ("terminal",),
 }
 """Benchmarks that belong together; the name of a set stands for all of it."""
 DEFAULT = "job"

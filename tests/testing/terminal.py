@@ -11,9 +11,13 @@ import struct
 import sys
 import termios
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+
+
+_NOT_ON_A_TERMINAL = ("COLUMNS", "LINES", "CI", "NO_COLOR", "FORCE_COLOR", "TMUX")
 
 
 class Terminal:
@@ -35,12 +39,13 @@ class Terminal:
         *arguments: str,
         module: str = "tests.testing.fake_cli",
         size: tuple[int, int] = (100, 24),
-        **variables: str,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path} | variables
-        for name in ("COLUMNS", "LINES"):
-            environment.pop(name, None)
+        # What a person's terminal has, wherever the tests run.
+        environment = {n: v for n, v in os.environ.items() if n not in _NOT_ON_A_TERMINAL}
+        environment |= {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path}
+        environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"} | dict(variables or {})
         self.bytes = b""
         self.process, self._master = pty.fork()
         if self.process == 0:

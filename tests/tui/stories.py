@@ -104,6 +104,20 @@ def searching(num_trials: int = len(TRIALS)) -> list[Event]:
     return events
 
 
+def trials_from(number: int, num: int) -> list[Event]:
+    """So many further trials, with all outcomes by turns."""
+    events: list[Event] = []
+    for place in range(number, number + num):
+        choice, outcome = TRIALS[place % len(TRIALS)]
+        events += runs.trial(place, choice, outcome)
+    return events
+
+
+def many_trials(num: int) -> list[Event]:
+    """A whole search of so many trials."""
+    return [*searching(), *trials_from(len(TRIALS), num - len(TRIALS))]
+
+
 def running_trial() -> list[Event]:
     """A trial that has begun."""
     document = configuration(16, 4, 2).to_json()
@@ -179,9 +193,16 @@ def write(
 def append(run: RunDirectory, events: Sequence[Event], *, first_seq: int = 0) -> None:
     """Writes events behind those that are there, as an engine does."""
     with run.journal.open("ab") as file:
-        for seq, event in enumerate(events, start=first_seq):
-            record = Record(seq=seq, t_s=2.0 * seq, event=event)
+        for record in records(events, first_seq):
             file.write(record_adapter().dump_json(record) + b"\n")
+
+
+def records(events: Sequence[Event], first_seq: int = 0) -> list[Record]:
+    """The events as records, two seconds apart."""
+    return [
+        Record(seq=seq, t_s=2.0 * seq, event=event)
+        for seq, event in enumerate(events, start=first_seq)
+    ]
 
 
 def show_progress(run: RunDirectory, latest: TrialProgressed, *, seq: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import random
@@ -32,9 +33,9 @@ def directory(tmp_path: Path) -> Iterator[Path]:
             os.kill(held.process, signal.SIGKILL)
 
 
-def opened(directory: Path, *arguments: str, story: str = "slow", **variables: str) -> Terminal:
+def opened(directory: Path, *arguments: str, story: str = "slow") -> Terminal:
     """The command line, once its engine runs a trial and the UI shows it."""
-    terminal = Terminal(directory, story, *arguments, **variables)
+    terminal = Terminal(directory, story, *arguments)
     terminal.read_until(ON_SCREEN)
     if story == "slow":
         terminal.read_until("running")
@@ -159,6 +160,9 @@ def test_looking_back_ends_well_and_leaves_a_last_frame(tmp_path: Path) -> None:
     tty = opened(tmp_path, "tui", stories.NAME, story="good")
     with contextlib.closing(tty):
         tty.read_until("finished")
+        tty.type("y")
+        command = f"autotune trial {stories.NAME} 2"
+        tty.read_until(f"\x1b]52;c;{base64.b64encode(command.encode()).decode()}\x07")
         tty.type("q")
         assert tty.wait() == 0
         after = assert_restored(tty).decode()
@@ -170,11 +174,11 @@ def test_looking_back_ends_well_and_leaves_a_last_frame(tmp_path: Path) -> None:
 def test_a_terminal_that_cannot_repaint_gets_lines_and_the_code_of_the_run(
     directory: Path, variables: dict[str, str]
 ) -> None:
-    with contextlib.closing(Terminal(directory, "unconfirmed", *TUNE, **variables)) as tty:
+    with contextlib.closing(Terminal(directory, "unconfirmed", *TUNE, variables=variables)) as tty:
         assert tty.wait() == 5
     text = tty.bytes.decode().replace("\r\n", "\n")
     assert "00:00 run one started\n" in text
     assert "\x1b[?" not in text
-    with contextlib.closing(Terminal(directory, "", "tui", "one", **variables)) as tty:
+    with contextlib.closing(Terminal(directory, "", "tui", "one", variables=variables)) as tty:
         assert tty.wait() == 5
     assert "\x1b" not in tty.bytes.decode()

@@ -52,22 +52,20 @@ class Axes:
     y: Range
     name_x: Callable[[float], str]
     name_y: Callable[[float], str]
+    unit_x: float = 1.0
+    """In what the horizontal axis has round numbers."""
+    num_rows: int = field(init=False)
+    """Rows between the axes."""
+    label_cells: int = field(init=False)
+    """Cells that the names on the left take."""
+    num_cells: int = field(init=False)
+    """Cells between the axes."""
     _cells: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
 
-    @property
-    def num_rows(self) -> int:
-        """Rows between the axes."""
-        return max(1, self.height - 2)
-
-    @property
-    def label_cells(self) -> int:
-        """Cells that the names on the left take."""
-        return max(len(self.name_y(value)) for value in self.y) + 1
-
-    @property
-    def num_cells(self) -> int:
-        """Cells between the axes."""
-        return max(1, self.width - self.label_cells - 2)
+    def __post_init__(self) -> None:
+        self.num_rows = max(1, self.height - 2)
+        self.label_cells = max(len(self.name_y(value)) for value in self.y) + 1
+        self.num_cells = max(1, self.width - self.label_cells - 2)
 
     def column(self, x: float) -> int:
         """The cell of a value on the horizontal axis."""
@@ -118,7 +116,9 @@ class Axes:
         axis = ["─"] * self.num_cells
         names = [" "] * self.num_cells
         free_from = 0
-        for value in ticks(*self.x, most=max(2, self.num_cells // 14)):
+        low, high = self.x
+        for number in ticks(low / self.unit_x, high / self.unit_x, max(2, self.num_cells // 14)):
+            value = number * self.unit_x
             at, name = self.column(value), self.name_x(value)
             left = max(0, at - len(name) // 2)
             if left < free_from or left + len(name) > self.num_cells:

@@ -22,16 +22,16 @@ def rates(view: RunView) -> list[float]:
     return found
 
 
-def one_line(view: RunView, cells: int) -> str:
-    """The growth in one row, and since when nothing was gained."""
+def one_line(view: RunView, cells: int) -> tuple[str, str]:
+    """The growth in one row, and in words since when nothing was gained."""
     found = rates(view)
     if not found or found[-1] <= 0:
-        return "nothing measured yet"
+        return "", "nothing measured yet"
     since = next((n for n in range(1, len(found) + 1) if found[-n] < found[-1]), len(found) + 1) - 1
     gained = f"no gain for {since - 1}" if since > 1 else "gained by the last trial"
     note = gained if len(found) > 1 else "one trial"
     room = max(4, cells - len(note) - 2)
-    return f"{sparkline([rate for rate in found if rate > 0], room)}  {note}"
+    return sparkline([rate for rate in found if rate > 0], room), f"  {note}"
 
 
 def draw(view: RunView, width: int, height: int) -> list[Content]:

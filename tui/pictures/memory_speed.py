@@ -7,7 +7,8 @@ from itertools import pairwise
 
 from textual.content import Content
 
-from autotune.units import format_bytes, format_rate
+from autotune.outcome import OutOfMemory
+from autotune.units import format_rate
 from autotune.view import RunView, TrialView
 from tui.pictures.axes import Axes, padded
 from tui.trials.predictions import predicted_bytes
@@ -40,21 +41,24 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     limit = view.machine.memory_limit_bytes if view.machine else None
     needs = [_memory(trial) for trial in measured]
     reach = [*needs, *([limit] if limit and limit < 3 * max(needs) else [])]
+    unit, unit_bytes = ("GiB", 1024**3) if max(reach) >= 1.5 * 1024**3 else ("MiB", 1024**2)
     axes = Axes(
         width=width,
         height=height - 1,
         x=padded(reach),
         y=padded([_rate(trial) for trial in measured], 0.1),
-        name_x=format_bytes,
+        name_x=lambda value: f"{value / unit_bytes:g} {unit}",
+        unit_x=float(unit_bytes),
         name_y=format_rate,
     )
     kept = front(measured)
     _draw_limit(axes, limit)
-    _draw_front(axes, kept)
     best = view.best.number if view.best else None
+    on_front = {trial.number for trial in kept}
     # The best is drawn last, so that nothing lies over it.
-    for trial in sorted(measured, key=lambda t: (t.number == best, t in kept)):
-        _draw_point(axes, trial, is_best=trial.number == best, is_kept=trial in kept)
+    for trial in _one_a_cell(axes, measured, {*on_front, best}):
+        _draw_point(axes, trial, is_best=trial.number == best, is_kept=trial.number in on_front)
+    _draw_front(axes, kept)
     _draw_misses(axes, view)
     legend = "★ best  ● measured, on the front  ○ measured  ▲ out of memory  ┊ limit"
     if any(predicted_bytes(trial.predicted) for trial in view.trials):
@@ -68,6 +72,20 @@ def _rate(trial: TrialView) -> float:
 
 def _memory(trial: TrialView) -> float:
     return float(trial.measured.memory.total_bytes) if trial.measured else 0.0
+
+
+def _one_a_cell(
+    axes: Axes, trials: Sequence[TrialView], chosen: set[int | None]
+) -> list[TrialView]:
+    """Trials in the order in which they are drawn; of others that share a cell, the newest."""
+    others: dict[tuple[int, int], TrialView] = {}
+    last = []
+    for trial in trials:
+        if trial.number in chosen:
+            last.append(trial)
+        else:
+            others[axes.column(_memory(trial)), axes.row(_rate(trial))] = trial
+    return [*others.values(), *sorted(last, key=_rate)]
 
 
 def _draw_limit(axes: Axes, limit: int | None) -> None:
@@ -96,9 +114,11 @@ def _draw_point(axes: Axes, trial: TrialView, *, is_best: bool, is_kept: bool) -
 
 def _draw_misses(axes: Axes, view: RunView) -> None:
     """Trials that ran out of memory, at what they are known to need, on the lowest row."""
+    places: dict[int, TrialView] = {}
     for trial in view.trials:
-        needed = getattr(trial.outcome, "needed_at_least_bytes", None)
-        if trial.state != "out_of_memory":
-            continue
-        at = axes.num_cells - 4 if needed is None else min(axes.column(needed), axes.num_cells - 4)
+        if isinstance(trial.outcome, OutOfMemory):
+            needed = trial.outcome.needed_at_least_bytes
+            right = axes.num_cells - 4
+            places[right if needed is None else min(axes.column(needed), right)] = trial
+    for at, trial in places.items():
         axes.put(at, axes.num_rows - 1, f"▲{trial.number}", "$text-warning")

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from tui.bindings import ScreenName
+from tui.keys.key import ScreenName
 
 if TYPE_CHECKING:
     from textual.screen import Screen
@@ -27,6 +27,11 @@ PLACES: Mapping[ScreenName, tuple[str, str]] = {
 def factories() -> dict[str, str | Callable[[], Screen[Any]]]:
     """A function for every screen that makes it, in the form of Textual's `MODES`."""
     return {name: _factory(*place) for name, place in PLACES.items()}
+
+
+def load(name: ScreenName) -> None:
+    """Loads a screen's module and all it stands on, so that making it takes no time."""
+    import_module(PLACES[name][0])
 
 
 def stylesheets() -> list[str]:

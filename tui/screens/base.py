@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -17,14 +17,12 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tui import bindings
-from tui.bindings import Needs, ScreenName
+from tui.keys.key import Needs, ScreenName
+from tui.owner import Owner
 from tui.run_now import RunNow
 from tui.widgets.headline import Headline
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.status_card import StatusCard
-
-if TYPE_CHECKING:
-    from tui.app import AutotuneApp
 
 WIDTHS = [(0, "-card"), (60, "-narrow"), (80, "-normal"), (132, "-wide")]
 """Columns from which on a screen has that class."""
@@ -68,9 +66,9 @@ class RunScreen(Screen[None]):
         """
 
     @property
-    def owner(self) -> AutotuneApp:
+    def owner(self) -> Owner:
         """The app, with its own methods: `ask`, `copy`, `go`, `open_trial`, `attach`."""
-        return cast("AutotuneApp", self.app)
+        return cast("Owner", self.app)
 
     @property
     def now(self) -> RunNow:
@@ -89,7 +87,8 @@ class RunScreen(Screen[None]):
 
     def bring_keys_up_to_date(self) -> None:
         """Shows which keys do something now."""
-        self.query_one(KeyBar).bring_up_to_date()
+        keys = bindings.in_footer(self.NAME)
+        self.query_one(KeyBar).show(keys, frozenset(k.id for k in keys if self.has(k.needs)))
 
     def close_part(self) -> bool:
         """Closes what lies over the screen, such as a filter; esc asks for this first.

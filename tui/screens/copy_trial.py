@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from autotune.view import TrialView
-from tui.screens.question import Choice
+from tui.owner import Choice
 from tui.trials import copying, story
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from tui.answer import files, pages, verdict
 from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
 from tui.children import Children
+from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
-from tui.screens.question import Choice
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark, padded

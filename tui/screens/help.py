@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui import bindings
-from tui.bindings import ScreenName
+from tui.keys.key import ScreenName
 
 HEADS = (
     "mbs is the micro-batch size, acc the accumulation steps, ckpt the checkpointing, sgd the "

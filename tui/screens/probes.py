@@ -16,9 +16,9 @@ from tui.children import Children
 from tui.machine import found, pages
 from tui.machine.found import Found
 from tui.machine.meaning import Job
+from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
-from tui.screens.question import Choice
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
 from tui.widgets.rows import mark

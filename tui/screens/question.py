@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -13,15 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """One answer."""
-
-    id: str
-    key: str
-    """A letter that chooses it at once."""
-    text: str
+from tui.owner import Choice
 
 
 class Question(ModalScreen[str | None]):

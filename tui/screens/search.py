@@ -67,7 +67,6 @@ class SearchScreen(CopyTrial, RunScreen):
         if not has_trials:
             nothing.update(words.no_trials(now))
         self.table.show(now.view)
-        self._tell_order()
         shown = self._filtered(now)
         self.query_one("#plot", Picture).show(shown)
         self.query_one("#events", Picture).show(
@@ -160,12 +159,10 @@ class SearchScreen(CopyTrial, RunScreen):
     def action_sort(self) -> None:
         """Sorts by the next column."""
         self.table.sort_by_next()
-        self._tell_order()
 
     def action_reverse(self) -> None:
         """Sorts the other way round."""
         self.table.reverse()
-        self._tell_order()
 
     def on_trial_rows_moved(self, message: TrialRows.Moved) -> None:
         """Another trial is looked at."""
@@ -177,8 +174,8 @@ class SearchScreen(CopyTrial, RunScreen):
         """A trial was clicked twice."""
         self.owner.open_trial(message.number)
 
-    def on_table_head_chosen(self) -> None:
-        """The order was changed by a click."""
+    def on_trial_table_ordered(self) -> None:
+        """Rows were filtered or sorted, by a key or by a click, or there is room for others."""
         self._tell_order()
 
     # Pictures and the trial.

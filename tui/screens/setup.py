@@ -22,11 +22,11 @@ from autotune.run_directory import RunDirectory, list_runs
 from tui import bindings
 from tui.children import Answer, Children
 from tui.machine.found import Found, of_plan
+from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.listing import Listing
 from tui.screens.path_picker import PathPicker
-from tui.screens.question import Choice
 from tui.setup import checks
 from tui.setup.checks import Check, Look
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB

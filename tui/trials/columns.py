@@ -197,7 +197,8 @@ FASTEST_FIRST = "rate"
 
 def that_fit(width: int, trials: Sequence[TrialView]) -> tuple[Column, ...]:
     """The columns for so many cells; what is the same in every trial is not worth a column."""
-    chosen = [column for column in COLUMNS if column.id not in _constant(trials)]
+    same = _constant(trials)
+    chosen = [column for column in COLUMNS if column.id not in same]
     while sum(column.width + 1 for column in chosen) > width:
         least = min(chosen, key=lambda column: column.worth)
         if least.worth == 9:

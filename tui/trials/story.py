@@ -213,7 +213,9 @@ def _exchange(exchange: Exchange, cells: int) -> Iterator[Content]:
 
 
 def _bar_line(name: str, part: float, cells: int, figures: str) -> Content:
-    return Content(f"{name:<{_NAME_CELLS}}{bar(part, cells)} {figures}")
+    return Content.assemble(
+        f"{name:<{_NAME_CELLS}}", (bar(part, cells), "$text-primary"), f" {figures}"
+    )
 
 
 def settings(configuration: Configuration) -> dict[str, str]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual.content import Content
 
 from autotune.display.output import one_line
 from tui import words
+from tui.owner import Clock
 from tui.run_now import RunNow
 from tui.widgets.one_line import OneLine, spread
-
-if TYPE_CHECKING:
-    from tui.app import AutotuneApp
 
 
 class Headline(OneLine):
@@ -28,7 +26,7 @@ class Headline(OneLine):
         width = self.size.width
         if not width:
             return
-        app = cast("AutotuneApp", self.app)
+        app = cast("Clock", self.app)
         held = f"HELD {app.num_held_back} new" if app.is_view_held else ""
         left, right = headline(now, title, width, app.now_unix_s(), held)
         text = spread(left, right, width - 2)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from textual.content import Content
+from textual.style import Style
 
 from tui import bindings
-from tui.bindings import Key
+from tui.keys.key import Key
 from tui.widgets.one_line import OneLine
-
-if TYPE_CHECKING:
-    from tui.screens.base import RunScreen
 
 _GAP = "  "
 
@@ -19,18 +15,28 @@ _GAP = "  "
 class KeyBar(OneLine):
     """As many keys as fit, help first; the palette on the right. Each can be clicked."""
 
-    def bring_up_to_date(self) -> None:
-        """Draws again: what a key needs may have come or gone."""
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys: tuple[Key, ...] = ()
+        self._live: frozenset[str] = frozenset()
+
+    def show(self, keys: tuple[Key, ...], live: frozenset[str]) -> None:
+        """Shows other keys, or which of them do something now.
+
+        Args:
+            keys: As they should stand, help first.
+            live: The ids of those whose need is met.
+        """
+        self._keys, self._live = keys, live
         width = self.size.width
         if not width:
             return
-        screen = cast("RunScreen", self.screen)
         palette = _text(_palette())
         room = width - 2 - len(palette.plain) - len(_GAP)
         parts: list[Content] = []
         used = 0
-        for key in bindings.in_footer(screen.NAME):
-            text = _text(key, is_live=screen.has(key.needs))
+        for key in keys:
+            text = _text(key, is_live=key.id in live)
             if used + len(text.plain) > room:
                 break
             parts += [text, Content(_GAP)]
@@ -40,7 +46,7 @@ class KeyBar(OneLine):
 
     def on_resize(self) -> None:
         """Fits the keys to the new width."""
-        self.bring_up_to_date()
+        self.show(self._keys, self._live)
 
 
 def _palette() -> Key:
@@ -53,4 +59,4 @@ def _text(key: Key, *, is_live: bool = True) -> Content:
     if not is_live:
         return Content.styled(f"{key.shown} {key.label}", "$text-disabled")
     text = Content.assemble((key.shown, "bold $text-accent"), f" {key.label}")
-    return text.stylize(f"@click={key.verb}")
+    return text.stylize_before(Style.from_meta({"@click": key.verb}))

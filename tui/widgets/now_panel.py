@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.content import Content
 
 from autotune.units import format_bytes
 from autotune.view import RunView
@@ -27,6 +28,7 @@ class NowPanel(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._now: RunNow | None = None
+        self._gain_of: tuple[object, int] = ((), -1)
 
     def compose(self) -> ComposeResult:
         """One row each."""
@@ -41,13 +43,21 @@ class NowPanel(Vertical):
         self._now = now
         self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
-        self.query_one("#memory", OneLine).say(f"mem   {memory(now.view, self.size.width)}")
-        self.query_one("#so-far", OneLine).say(
-            f"gain  {best_so_far.one_line(now.view, min(60, self.size.width - 10))}"
-        )
+        self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
+        self._show_gain(now.view)
         _, remedy = words.what_ended_it(now)
         self.query_one("#remedy", OneLine).display = bool(remedy)
-        self.query_one("#remedy", OneLine).say(f"do    {remedy}")
+        self.query_one("#remedy", OneLine).say(f"fix   {remedy}")
+
+    def _show_gain(self, view: RunView) -> None:
+        width = self.size.width
+        if (view.trials, width) == self._gain_of:
+            return
+        self._gain_of = (view.trials, width)
+        spark, note = best_so_far.one_line(view, min(60, width - 10))
+        self.query_one("#so-far", OneLine).say(
+            Content.assemble("gain  ", (spark, "$text-primary"), note)
+        )
 
     def on_resize(self) -> None:
         """Fits the bars to the new width."""
@@ -64,14 +74,16 @@ def used_bytes(view: RunView) -> int | None:
     return best.measured.memory.total_bytes if best is not None and best.measured else None
 
 
-def memory(view: RunView, width: int) -> str:
+def memory(view: RunView, width: int) -> Content:
     """A bar of the memory against the limit, in words as well."""
     if view.machine is None:
-        return "not known yet"
+        return Content("mem   not known yet")
     limit_bytes = view.machine.memory_limit_bytes
     used = used_bytes(view)
     if used is None:
-        return f"limit {format_bytes(limit_bytes)}"
+        return Content(f"mem   limit {format_bytes(limit_bytes)}")
     figures = f"{format_bytes(used)} of {format_bytes(limit_bytes)}"
     cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
-    return f"{bar(used / max(1, limit_bytes), cells)} {figures}"
+    tone = "$text-primary" if used <= view.machine.usable_bytes else "$text-warning"
+    filled = (bar(used / max(1, limit_bytes), cells), tone)
+    return Content.assemble("mem   ", filled, f" {figures}")

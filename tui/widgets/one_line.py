@@ -20,18 +20,15 @@ class OneLine(Static):
     def say(self, text: str | Content) -> None:
         """Shows a text. Square brackets in it are square brackets."""
         content = text if isinstance(text, Content) else Content(text)
-        if self._said is None or not _same(content, self._said):
+        if self._said is None or not content.is_same(self._said):
             self._said = content
-            self.update(content)
+            # Its size is given; a new layout would draw far more than this row.
+            self.update(content, layout=False)
 
     @property
     def said(self) -> str:
         """The text that is shown, whole."""
         return self._said.plain if self._said is not None else ""
-
-
-def _same(one: Content, other: Content) -> bool:
-    return one.plain == other.plain and one.spans == other.spans
 
 
 def spread(left: str, right: str, width: int, *, gap: int = 2) -> str:

@@ -70,7 +70,7 @@ class Picture(Vertical):
             if self.picture == "events"
             else _DRAWN[self.picture](now.view, width, height)
         )
-        drawing.update(Content("\n").join(lines[:height]))
+        drawing.update(Content("\n").join(lines[:height]), layout=False)
 
     def show_other(self, name: PictureName) -> None:
         """Shows another picture in the same place."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from textual.widgets import Static
 
 from autotune.display.output import one_line
 from tui import words
+from tui.owner import Clock
 from tui.run_now import RunNow
-
-if TYPE_CHECKING:
-    from tui.app import AutotuneApp
 
 
 class StatusCard(Static):
@@ -27,10 +25,10 @@ class StatusCard(Static):
         self._last = now
         if not self.display or not self.size.width:
             return
-        text = "\n".join(card(now, cast("AutotuneApp", self.app).now_unix_s(), self.size.width))
+        text = "\n".join(card(now, cast("Clock", self.app).now_unix_s(), self.size.width))
         if text != self._said:
             self._said = text
-            self.update(text)
+            self.update(text, layout=False)
 
     def on_resize(self) -> None:
         """Fits the rows to the new width."""

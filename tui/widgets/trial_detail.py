@@ -189,6 +189,8 @@ class TrialDetail(Vertical):
 
 def _wrapped(line: Content, width: int) -> list[Content]:
     """A line of one style in rows that hang below each other."""
+    if len(line.plain) <= width:
+        return [Content.assemble("  ", line)]
     style = line.spans[0].style if line.spans else ""
     rows = wrap(line.plain, width, subsequent_indent="  ", break_long_words=True) or [""]
     return [Content.styled(f"  {row}", style) for row in rows]

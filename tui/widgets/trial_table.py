@@ -175,7 +175,7 @@ class TableHead(Static):
         text = f" {columns.head(chosen, sorted_by, is_descending=is_descending)}"
         if text != self._said:
             self._said = text
-            self.update(text)
+            self.update(text, layout=False)
 
     def on_click(self, event: events.Click) -> None:
         """Asks for another order."""
@@ -186,6 +186,9 @@ class TableHead(Static):
 
 class TrialTable(Vertical):
     """Head and rows, in one order and behind one filter."""
+
+    class Ordered(Message):
+        """Other rows are shown, or the same ones in another order."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -222,6 +225,7 @@ class TrialTable(Vertical):
             is_descending=self.is_descending,
         )
         self.num_shown = len(trials)
+        self.post_message(self.Ordered())
         self.query_one(TableHead).show(chosen, self.sorted_by, is_descending=self.is_descending)
         self.rows.fill(trials, view, chosen)
 

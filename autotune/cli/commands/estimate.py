@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from autotune.cli import options
-from autotune.cli.job import Reader, global_batch_size, local_sgd, workload_spec
+from autotune.cli.job import global_batch_size, local_sgd, workload_spec
+from autotune.cli.reader import Reader
 from autotune.cost.memory import allocator_settings, devices
 from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target
 from autotune.display import output

@@ -7,8 +7,8 @@ from dataclasses import replace
 import typer
 
 from autotune.cli import documents, links, options, summary
-from autotune.cli.job import Reader
 from autotune.cli.nodes import in_our_words
+from autotune.cli.reader import Reader
 from autotune.display import output, quantities
 from autotune.errors import DeviceError, ExitCode, UsageError
 from autotune.units import format_bytes

@@ -11,7 +11,7 @@ import typer
 
 from autotune import lease
 from autotune.cli import documents, options, summary
-from autotune.cli.job import Reader
+from autotune.cli.reader import Reader
 from autotune.display import DISPLAYS, output
 from autotune.display.base import Display, choose
 from autotune.display.watch import Signals, from_outside

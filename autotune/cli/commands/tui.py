@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from autotune.cli import documents, options, screen
-from autotune.cli.commands import show
+from autotune.cli import options, screen
 from autotune.cli.declare import is_given, origin
-from autotune.cli.job import Reader
+from autotune.cli.reader import Reader
 from autotune.display import output
-from autotune.display.base import choose
 from autotune.errors import ExitCode, UsageError
-from autotune.run_directory import find
-from autotune.view import RunView
+from autotune.run_directory import RunDirectory, find
+
+if TYPE_CHECKING:
+    from autotune.view import RunView
 
 _LOOKS = ("dark", "light")
 _OF_THE_UI = ("run", "theme", "ascii", "no_mouse")
@@ -40,6 +41,15 @@ def run(context: typer.Context, chosen: options.Tui) -> int:
             "The terminal UI needs a terminal.",
             "Give a RUN to follow it in plain lines, or set up a job with `autotune tune`.",
         )
+    return _in_lines(directory)
+
+
+def _in_lines(directory: RunDirectory) -> int:
+    # What only this way needs; the first picture should not wait for it.
+    from autotune.cli import documents
+    from autotune.cli.commands import show
+    from autotune.display.base import choose
+
     view, stopped_by = show.follow(directory, documents.view_of(directory), choose("plain"))
     show.tell(directory, view, stopped_by)
     return _code(view) if stopped_by is None else 128 + stopped_by

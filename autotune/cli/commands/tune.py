@@ -12,8 +12,9 @@ from pathlib import Path
 import typer
 
 from autotune.cli import documents, options, screen, summary
-from autotune.cli.job import Reader, build_request
+from autotune.cli.job import build_request
 from autotune.cli.nodes import Nodes, across_nodes
+from autotune.cli.reader import Reader
 from autotune.display import DISPLAYS, output
 from autotune.display.base import choose
 from autotune.display.watch import Signals, until_it_ends

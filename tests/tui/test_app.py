@@ -1,0 +1,304 @@
+"""What keys do: go, hold, ask the engine, copy, leave."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune import control
+from autotune.run_directory import RunDirectory
+from tests.tui import driving, stories
+from tests.tui.driving import Driver, drive, shows, until
+from tui.app import AutotuneApp
+from tui.screens.base import RunScreen
+from tui.widgets.trial_table import TrialTable
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> RunDirectory:
+    return stories.make(tmp_path, "running")
+
+
+def app_of(run: RunDirectory, *, owns_run: bool = False) -> AutotuneApp:
+    return AutotuneApp(run, unix_time=driving.clock, owns_run=owns_run)
+
+
+def asked(run: RunDirectory) -> list[tuple[str, str]]:
+    return [(request.verb, request.text) for request in control.take(run.control)]
+
+
+def table(app: AutotuneApp) -> TrialTable:
+    return app.screen.query_one(TrialTable)
+
+
+def front(app: AutotuneApp) -> RunScreen:
+    assert app.front is not None
+    return app.front
+
+
+def end_engine(run: RunDirectory, *, exit_code: int = 130, form: str = "running") -> None:
+    """The engine says how the run ended, and is gone."""
+    from autotune.events import RunEnded
+
+    ended = RunEnded(reason="stopped", exit_code=exit_code, cause="Stopped by SIGINT.")
+    stories.append(run, [ended], first_seq=stories.num_events(form))  # type: ignore[arg-type]
+    run.lease.unlink()
+
+
+def test_going_to_screens_and_back(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: front(app).NAME == "trial")
+        assert app.chosen_trial == 2
+        await shows(pilot, "4 trial #2")
+        await pilot.press("n")
+        await shows(pilot, "4 trial #3")
+        await shows(pilot, "Out of memory of the host")
+        await pilot.press("p", "right_square_bracket")
+        await shows(pilot, "gradient_accumulation_steps    2")
+        await pilot.press("escape")
+        await until(pilot, lambda: front(app).NAME == "search")
+
+    drive(app, (80, 24), body)
+
+
+def test_the_table_filters_sorts_and_keeps_the_cursor(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("down", "down")
+        assert table(app).rows.number == 1
+        await pilot.press("S")
+        assert table(app).rows.number == 1
+        await shows(pilot, "samples/s↑")
+        await pilot.press("slash", *"mbs>=64 q")
+        assert front(app).NAME == "search"
+        await shows(pilot, "0 of 10")
+        await pilot.press("backspace", "backspace")
+        await shows(pilot, "/mbs>=64 · 3 of 10")
+        await pilot.press("enter", "s")
+        await shows(pilot, "sort ± ↑")
+        await pilot.press("escape")
+        await shows(pilot, "no filter · 10 of 10")
+        await pilot.press("slash", *"mbs>=x")
+        await shows(pilot, "'x' is nothing that mbs can be compared with")
+        await pilot.press("escape")
+
+    drive(app, (100, 30), body)
+
+
+def test_a_click_sorts_and_chooses(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.click("TableHead", offset=(2, 0))
+        await shows(pilot, "sort # ↑")
+        await pilot.click("TrialRows", offset=(10, 2))
+        assert table(app).rows.number == 1
+        await pilot.click("TrialRows", offset=(10, 2))
+        await until(pilot, lambda: front(app).NAME == "trial")
+
+    drive(app, (100, 24), body)
+
+
+def test_a_wide_window_shows_the_trial_beside_the_table(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("down")
+        await shows(pilot, "Measured 41.8 samples/s")
+        await pilot.press("l")
+        await shows(pilot, "trial 2 says hello")
+        assert front(app).NAME == "search"
+
+    drive(app, (140, 40), body)
+
+
+def test_a_held_view_stands_still_and_counts(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("space")
+        await shows(pilot, "HELD 0 new")
+        end_engine(running)
+        await shows(pilot, "HELD 1 new")
+        assert "run ended" not in driving.text(app)
+        await pilot.press("space")
+        await shows(pilot, "run ended: stopped")
+        assert "HELD" not in driving.text(app)
+
+    drive(app, (80, 24), body)
+
+
+def test_news_is_shown_by_itself(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        finished = stories.trials_from(len(stories.TRIALS), 1)[1:]
+        stories.append(running, finished, first_seq=stories.num_events("running"))
+        await shows(pilot, "✓ trial 9 measured: 25.0 samples/s")
+        assert table(app).rows.number == 9
+
+    drive(app, (80, 24), body)
+
+
+def test_requests_to_the_engine(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("x")
+        await shows(pilot, "Stop trial 9, 16×4, checkpointing every 2nd layer?")
+        assert asked(running) == []
+        await pilot.press("b")
+        await pilot.press("x", "s")
+        await until(pilot, lambda: any(running.control.iterdir()))
+        assert asked(running) == [("stop_trial", "")]
+        await pilot.press("P")
+        assert asked(running) == [("hold", "")]
+        await pilot.press("N", *"warm room", "enter")
+        assert asked(running) == [("note", "warm room")]
+
+    drive(app, (80, 24), body)
+
+
+def test_nothing_is_asked_of_an_engine_that_is_not_there(tmp_path: Path) -> None:
+    run = stories.make(tmp_path, "failed")
+    app = app_of(run)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("x", "P")
+        assert asked(run) == []
+        await shows(pilot, "The engine is gone: it ended without a word.")
+        await shows(pilot, "autotune tune --resume --name")
+        await pilot.press("q")
+
+    drive(app, (80, 24), body)
+    assert app.return_value == 0
+
+
+def test_leaving_a_run_that_goes_on_asks_what_should_become_of_it(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("q")
+        await shows(pilot, "What should become of it?")
+        await pilot.press("b")
+        assert app.is_running
+        await pilot.press("q", "d")
+
+    drive(app, (80, 24), body)
+    assert app.return_value == 0
+    assert asked(running) == []
+
+
+def test_finishing_the_trial_waits_for_the_engine_and_takes_its_code(
+    running: RunDirectory,
+) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("q", "f")
+        await until(pilot, lambda: any(running.control.iterdir()))
+        assert asked(running) == [("stop", "SIGINT")]
+        assert app.is_running
+        await pilot.press("ctrl+c")
+        assert asked(running) == [("stop_now", "SIGINT")]
+        end_engine(running)
+        await until(pilot, lambda: not app.is_running)
+
+    drive(app, (80, 24), body)
+    assert app.return_value == 130
+
+
+@pytest.mark.parametrize(("owns_run", "code"), [(True, 5), (False, 0)])
+def test_the_code_of_a_run_that_was_over_before(tmp_path: Path, owns_run: bool, code: int) -> None:
+    run = stories.write(tmp_path, [*stories.searching(), *stories.gave_up()])
+    app = app_of(run, owns_run=owns_run)
+
+    async def body(pilot: Driver) -> None:
+        await shows(pilot, "unconfirmed")
+        await pilot.press("q")
+
+    drive(app, (80, 24), body)
+    assert app.return_value == code
+
+
+def test_copying_asks_the_terminal_and_writes_a_file(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("down", "y")
+        command = f"autotune trial {running.path} 2"
+        assert app.clipboard == command
+        assert (running.path / "last-copy.txt").read_text() == command + "\n"
+        await shows(pilot, "last-copy.txt")
+        await pilot.press("Y")
+        await shows(pilot, "Copy what of trial 2?")
+        await pilot.press("c")
+        assert '"micro_batch_size": 32' in app.clipboard
+        before = app.clipboard
+        app.copy("x" * 100_000, "the log")
+        assert app.clipboard == before
+        assert len((running.path / "last-copy.txt").read_text()) == 100_001
+
+    drive(app, (80, 24), body)
+
+
+def test_help_and_palette_know_keys_and_trials(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("question_mark")
+        await shows(pilot, "Keys of 3 search")
+        await pilot.press("escape")
+        await pilot.press("ctrl+p", *"#3")
+        await shows(pilot, "Open trial 3")
+        await pilot.press("enter")
+        await until(pilot, lambda: front(app).NAME == "trial")
+        assert app.chosen_trial == 3
+
+    drive(app, (100, 30), body)
+
+
+def test_pictures_take_turns_in_their_place(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        for words in ("★ best", "best rate after each trial", "no ckpt", "trial 9 16×4"):
+            await pilot.press("v")
+            await shows(pilot, words)
+
+    drive(app, (80, 24), body)
+
+
+def test_nothing_is_drawn_while_speed_is_measured_on_the_same_processor(tmp_path: Path) -> None:
+    events = [*stories.searching(), *stories.running_trial()]
+    speed = stories.progress(stage="speed", step=1)
+    run = stories.write(tmp_path, events, latest=speed, alive=True)
+    app = app_of(run)
+
+    async def body(pilot: Driver) -> None:
+        await shows(pilot, "(screen rests)")
+        before = driving.text(app)
+        stories.show_progress(run, stories.progress(stage="speed", step=7), seq=len(events))
+        await until(pilot, lambda: getattr(app.latest.view.progress, "step", 0) == 7)
+        await pilot.pause(0.6)
+        assert driving.text(app) == before
+        await pilot.press("down")
+        assert table(app).rows.number == 2
+
+    drive(app, (80, 24), body)
+
+
+def test_the_theme_changes_by_a_key(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        assert app.current_theme.dark
+        await pilot.press("T")
+        assert not app.current_theme.dark
+
+    drive(app, (80, 24), body)

@@ -1,0 +1,218 @@
+"""Every screen in every form and size: nothing is clipped, and what matters is in sight."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from textual.widget import Widget
+
+from autotune.run_directory import RunDirectory
+from tests.tui import driving, stories
+from tests.tui.driving import SIZES, Driver, Size
+from tui import bindings, screens
+from tui.app import AutotuneApp
+from tui.ascii import to_ascii
+from tui.keys.key import ScreenName
+from tui.run_now import Form
+from tui.widgets.headline import Headline
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.one_line import OneLine
+from tui.widgets.trial_table import TrialTable
+
+GOLDENS = Path(__file__).parent / "goldens"
+UPDATE = "UPDATE_GOLDENS"
+"""A variable that makes the goldens anew instead of comparing with them."""
+GOLDEN_SIZES: tuple[Size, ...] = ((80, 24), (140, 40))
+MINE: tuple[ScreenName, ...] = ("search", "trial")
+TOO_SMALL: tuple[Size, ...] = ((59, 24), (80, 15), (30, 8))
+
+STATE_WORDS = {
+    "empty": "not started",
+    "running": "searching",
+    "failed": "the engine is gone",
+    "finished": "finished",
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Runs are named as a user names them, and the goldens hold no path of a machine."""
+    monkeypatch.chdir(tmp_path)
+    return Path("autotune-runs")
+
+
+async def go_to(pilot: Driver, app: AutotuneApp, name: ScreenName) -> None:
+    app.action_go(name)
+    await driving.until(pilot, lambda: app.front is not None and name == app.front.NAME)
+    await pilot.pause()
+
+
+async def resize(pilot: Driver, size: Size) -> None:
+    await pilot.resize_terminal(*size)
+    await pilot.pause()
+    await pilot.pause()
+
+
+def shown(app: AutotuneApp) -> list[Widget]:
+    """Widgets that have a place on the screen."""
+    return [
+        widget
+        for widget in app.screen.walk_children(Widget)
+        if widget.display
+        and all(node.display for node in widget.ancestors if isinstance(node, Widget))
+    ]
+
+
+def assert_whole(app: AutotuneApp, name: ScreenName, form: Form, size: Size) -> None:
+    """Nothing is cut without an ellipsis or leaves the window; head and keys are there."""
+    where = f"{name}, {form}, {size}\n" + driving.text(app)
+    columns, num_rows = size
+    rows = driving.rows(app)
+    assert len(rows) == num_rows, where
+    assert all(cell_len(row) <= columns for row in rows), where
+    title = bindings.SCREEN_TITLES[name]
+    assert title.split(" #")[0] in rows[0], where
+    assert STATE_WORDS[form] in rows[0], where
+    assert rows[-1].strip().startswith("? Help"), where
+    assert rows[-1].rstrip().endswith("^p Palette"), where
+    for widget in shown(app):
+        region = widget.region
+        inside = region.right <= columns and region.bottom <= num_rows
+        is_scrolled = any(
+            node.is_scrollable
+            for node in widget.ancestors
+            if isinstance(node, Widget) and node is not app.screen
+        )
+        assert inside or is_scrolled, f"{widget} {region} {where}"
+        if isinstance(widget, OneLine) and widget.size.width and not is_scrolled:
+            row = rows[region.y]
+            fits = cell_len(widget.said.rstrip()) <= widget.content_size.width
+            assert fits or "…" in row, f"{widget} {where}"
+            assert region.height == 1, f"{widget} {where}"
+    for table in app.screen.query(TrialTable):
+        if table.display and table.rows.size.width:
+            assert table.rows.virtual_size.width <= table.rows.size.width, where
+            assert table.rows.size.height >= 1, where
+
+
+@pytest.mark.parametrize("form", stories.FORMS)
+def test_every_screen_in_every_size(here: Path, form: Form) -> None:
+    app = AutotuneApp(stories.make(here, form), unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        for size in SIZES:
+            await resize(pilot, size)
+            for name in screens.PLACES:
+                await go_to(pilot, app, name)
+                assert_whole(app, name, form, size)
+                if name in MINE:
+                    best, now = driving.rows(app)[1:3]
+                    assert best.startswith(" best  "), name
+                    assert now.startswith(" now   "), name
+
+    driving.drive(app, SIZES[0], body)
+
+
+def test_a_window_that_is_too_small_has_one_card(here: Path) -> None:
+    app = AutotuneApp(stories.make(here, "running"), unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        for size in TOO_SMALL:
+            await resize(pilot, size)
+            for name in screens.PLACES:
+                await go_to(pilot, app, name)
+                rows = driving.rows(app)
+                assert "▸ searching" in rows[1], (name, size)
+                assert rows[2].startswith(" best  #2"), (name, size)
+                assert rows[3].startswith(" now   #9"), (name, size)
+                assert all(cell_len(row) <= size[0] for row in rows)
+        await resize(pilot, (80, 24))
+        assert app.screen.query_one(KeyBar).display
+
+    driving.drive(app, TOO_SMALL[0], body)
+
+
+def compare(name: str, text: str) -> None:
+    """Compares with a golden, or makes it anew."""
+    path = GOLDENS / f"{name}.txt"
+    if os.environ.get(UPDATE):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text + "\n", encoding="utf-8")
+    assert text + "\n" == path.read_text(encoding="utf-8"), f"{name}: {UPDATE}=1 takes this over"
+
+
+@pytest.mark.parametrize("form", stories.FORMS)
+def test_goldens(here: Path, form: Form) -> None:
+    app = AutotuneApp(stories.make(here, form), unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        for size in GOLDEN_SIZES:
+            await resize(pilot, size)
+            for name in MINE:
+                await go_to(pilot, app, name)
+                compare(f"{name}-{form}-{size[0]}x{size[1]}", driving.text(app))
+
+    driving.drive(app, GOLDEN_SIZES[0], body)
+
+
+def test_ascii_is_the_same_picture_without_any_other_character(here: Path) -> None:
+    run = stories.make(here, "running")
+    app = AutotuneApp(run, unix_time=driving.clock, ascii_only=True)
+
+    async def body(pilot: Driver) -> None:
+        for size in GOLDEN_SIZES:
+            await resize(pilot, size)
+            for name in screens.PLACES:
+                await go_to(pilot, app, name)
+                text = driving.text(app)
+                assert text.isascii(), name
+                if name in MINE:
+                    golden = GOLDENS / f"{name}-running-{size[0]}x{size[1]}.txt"
+                    assert text + "\n" == to_ascii(golden.read_text(encoding="utf-8"))
+        await go_to(pilot, app, "search")
+        for glyph, word in (
+            ("+", "measured"),
+            ("x", "failed"),
+            ("!", "out of memory"),
+            (">", "running"),
+        ):
+            assert f"{glyph} {word}" in driving.text(app)
+
+    driving.drive(app, GOLDEN_SIZES[0], body)
+
+
+def test_without_colour_the_text_is_the_same_and_only_greys_are_sent(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = AutotuneApp(stories.make(here, "running"), unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        for name in MINE:
+            await go_to(pilot, app, name)
+            golden = GOLDENS / f"{name}-running-80x24.txt"
+            assert driving.text(app) + "\n" == golden.read_text(encoding="utf-8")
+            for row in driving.styles(app):
+                for style in row:
+                    for colour in (style.color, style.bgcolor):
+                        if colour is not None and colour.triplet is not None:
+                            assert len({*colour.triplet}) == 1, (name, colour)
+
+    driving.drive(app, (80, 24), body)
+
+
+def test_a_run_that_cannot_be_read_says_so(here: Path) -> None:
+    run = RunDirectory(here / "broken")
+    run.create()
+    run.request.write_text("{}")
+    run.journal.mkdir()
+    app = AutotuneApp(run, unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        await driving.shows(pilot, "The run cannot be read")
+        assert app.screen.query_one(Headline).said
+
+    driving.drive(app, (80, 24), body)

@@ -1,0 +1,221 @@
+"""Trials as rows and text: columns, filter, order, story."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.events import Origin, SpacePlanned
+from autotune.outcome import Exchange, Measured
+from autotune.view import RunView, TrialView, fold
+from tests.testing import runs
+from tests.tui import stories
+from tui.run_now import RunNow
+from tui.trials import columns, copying, story
+from tui.trials import filter as filters
+from tui.trials.columns import BY_ID
+from tui.trials.predictions import all_predicted_bytes
+
+GIB = stories.GIB
+
+
+@pytest.fixture(scope="module")
+def view() -> RunView:
+    return fold(stories.records([*stories.searching(), *stories.running_trial()]))
+
+
+def numbers(view: RunView, text: str) -> list[int]:
+    chosen = filters.parse(text)
+    return [trial.number for trial in view.trials if chosen.matches(trial, view)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("state:oom", [3]),
+        ("oom", [3]),
+        ("state:measured", [0, 1, 2, 4, 5]),
+        ("state:running", [9]),
+        ("state:timeout", [7]),
+        ("state:base", [0]),
+        ("mbs>=32", [2, 3, 4, 5]),
+        ("mbs>=32 !ckpt:off", [4, 5]),
+        ("ckpt:every", [5]),
+        ("acc=4", [1, 9]),
+        ("acc!=4 mbs<8", [6, 7, 8]),
+        ("rate>40", [1, 2]),
+        ("gain>=60%", [1, 2]),
+        ("peak<2GiB", [0]),
+        ("peak<=2GiB", [0, 1, 5]),
+        ("step<1.6", [1, 2]),
+        ("#7", [7]),
+        ("!#7 mbs<4", [8]),
+        ("neighbour", [9]),
+        ("FINITE", [6]),
+        ("nothing-of-the-kind", []),
+        ("!", []),
+    ],
+)
+def test_what_a_filter_lets_through(view: RunView, text: str, expected: list[int]) -> None:
+    assert numbers(view, text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [("mbs>=x", "'x' is nothing that mbs"), ("colour=3", "colour cannot be compared")],
+)
+def test_a_filter_that_makes_no_sense_says_what_would(text: str, cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        filters.parse(text)
+
+
+def test_repeats_are_shown_only_where_they_are_asked_for() -> None:
+    events = [
+        *stories.searching(2),
+        *runs.trial(9, runs.BEST, runs.measured(39.0), "confirm"),
+    ]
+    view = fold(stories.records(events))
+    assert numbers(view, "") == [0, 1]
+    assert numbers(view, "purpose:confirm") == [9]
+    row = columns.row(view.trials[-1], view, [BY_ID["state"]])
+    assert row.strip() == "✓ confirmation"
+
+
+def order(view: RunView, column: str, *, is_descending: bool) -> list[int]:
+    found = columns.in_order(view.trials, view, BY_ID[column], is_descending=is_descending)
+    return [trial.number for trial in found]
+
+
+def test_trials_in_order_with_the_running_one_first_and_the_others_last(view: RunView) -> None:
+    assert order(view, "rate", is_descending=True) == [9, 2, 1, 4, 5, 0, 8, 7, 6, 3]
+    assert order(view, "rate", is_descending=False) == [9, 0, 5, 4, 1, 2, 8, 7, 6, 3]
+    assert order(view, "mbs", is_descending=False)[:4] == [9, 8, 7, 6]
+    assert order(view, "state", is_descending=False)[1] == 0
+
+
+def test_a_row_says_what_was_measured(view: RunView) -> None:
+    trial = view.trial(2)
+    assert trial is not None
+    chosen = columns.that_fit(80, view.trials)
+    assert [column.id for column in chosen] == [
+        "number",
+        "state",
+        "mbs",
+        "acc",
+        "ckpt",
+        "rate",
+        "peak",
+        "step",
+        "gain",
+    ]
+    cells = " ".join(columns.row(trial, view, chosen).split())
+    assert cells == "2 ✓ measured 32 2 off 41.8 3.50 GiB 1.53 s +67 %"
+    lost = view.trial(3)
+    assert lost is not None
+    assert columns.row(lost, view, chosen).split()[-4:] == ["–"] * 4
+
+
+@pytest.mark.parametrize("width", [20, 40, 58, 78, 98, 130])
+def test_columns_fit_and_what_matters_stays(view: RunView, width: int) -> None:
+    chosen = columns.that_fit(width, view.trials)
+    ids = [column.id for column in chosen]
+    assert {"number", "state", "mbs", "rate"} <= set(ids)
+    if width >= 40:
+        assert sum(column.width + 1 for column in chosen) <= width
+    assert "ranks" not in ids
+    head = columns.head(chosen, BY_ID["rate"], is_descending=True)
+    assert "samples/s↓" in head
+
+
+def test_ranks_and_local_sgd_have_columns_where_they_differ(view: RunView) -> None:
+    trial = view.trials[0]
+    several = replace(trial.configuration, world_size=2, local_sgd_steps=8)
+    ids = [c.id for c in columns.that_fit(100, [trial, replace(trial, configuration=several)])]
+    assert {"ranks", "sgd"} <= set(ids)
+
+
+def told(trial: TrialView, view: RunView, width: int = 90) -> str:
+    now = RunNow(view=view, is_alive=True)
+    sections = story.sections(trial, now, width)
+    return "\n".join(
+        text for part in sections for text in (part.title, *(line.plain for line in part.lines))
+    )
+
+
+def test_the_story_of_a_measured_trial(view: RunView) -> None:
+    trial = view.trial(2)
+    assert trial is not None
+    text = told(trial, view)
+    assert "Measured 41.8 samples/s (95 %: 41.4 to 42.2), 669 tokens/s." in text
+    assert "+67 % against the baseline's trial, before confirmation." in text
+    assert "It is the best so far." in text
+    assert "3.50 GiB of 4.00 GiB" in text
+    assert "62 %  0.62 s" in text
+    assert "per_device_train_batch_size    8 → 32" in text
+    assert "It took 1.50 s, 0.30 s of it beside its own steps." in text
+
+
+def test_the_story_of_trials_without_figures(view: RunView) -> None:
+    texts = {}
+    for trial in view.trials:
+        if trial.measured is None:
+            texts[trial.state] = told(trial, view)
+    assert "It needs at least 5.00 GiB." in texts["out_of_memory"]
+    assert "Ruled out since then: micro-batch 64 without checkpointing" in texts["out_of_memory"]
+    assert "Failed: RuntimeError: loss is not finite" in texts["failed"]
+    assert "Try a smaller learning rate." in texts["failed"]
+    assert "Ended after 30.0 s" in texts["timed_out"]
+    assert "Stopped: Stopped by request" in texts["stopped"]
+    assert "It runs." in texts["running"]
+
+
+def test_the_story_of_several_ranks_and_of_another_machine(view: RunView) -> None:
+    trial = view.trial(1)
+    assert trial is not None
+    assert isinstance(trial.outcome, Measured)
+    exchange = Exchange(
+        compute_s=1.2,
+        ddp_step_s=1.6,
+        exposed_s=0.4,
+        averaging_s=0.05,
+        averaging_bytes=GIB,
+        num_collectives_per_step=0.0,
+    )
+    elsewhere = replace(
+        trial,
+        outcome=replace(trial.outcome, exchange=exchange),
+        origin=Origin(host="other", run="theirs", run_id="id", number=4),
+        predicted={"total_bytes": 2 * GIB},
+    )
+    text = told(elsewhere, view)
+    assert "25 %  0.40 s, waiting for other ranks" in text
+    assert "0.05 s for 1.00 GiB" in text
+    assert "Run on other by its run theirs, as #4 there." in text
+    assert "total 2.00 GiB, before the trial ran" in text
+    assert "again, alone" not in text
+
+
+def test_what_can_be_copied(view: RunView, tmp_path: Path) -> None:
+    trial = view.trial(3)
+    assert trial is not None
+    now = RunNow(view=view, directory=stories.write(tmp_path, []))
+    assert json.loads(copying.configuration(trial))["micro_batch_size"] == 64
+    head, row = copying.row(trial, now).splitlines()
+    assert head.split("\t")[0] == "#"
+    assert len(head.split("\t")) == len(row.split("\t")) == len(columns.COLUMNS)
+    assert "out of memory" in copying.outcome(trial, now)
+    assert story.command_again(trial, now) == f"autotune trial {tmp_path / stories.NAME} 3"
+
+
+def test_predictions_come_from_candidates_and_trials(view: RunView) -> None:
+    assert view.space is not None
+    first = dict(view.space.candidates[0]) | {"predicted": {"memory": {"total_bytes": GIB}}}
+    space: SpacePlanned = replace(view.space, candidates=(first, *view.space.candidates[1:]))
+    trial = replace(view.trials[1], predicted={"total_bytes": 2 * GIB})
+    found = all_predicted_bytes(replace(view, space=space, trials=(trial,)))
+    assert found == {runs.BASELINE: GIB, trial.configuration: 2 * GIB}
+    assert all_predicted_bytes(view) == {}

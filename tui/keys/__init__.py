@@ -1,0 +1,1 @@
+"""The keys of each screen; `tui.bindings` puts them into one table."""
