@@ -639,6 +639,17 @@ EXPORT: tuple[Key, ...] = (
         needs="run",
     ),
     Key(
+        id="export.go_on",
+        keys="g",
+        shown="g",
+        label="Go on",
+        help="Go on with a run that ended early: with every finished trial, and the same budget.",
+        group=_RUN,
+        verb="screen.go_on",
+        screen="export",
+        needs="run",
+    ),
+    Key(
         id="export.copy",
         keys="y",
         shown="y",

@@ -156,7 +156,10 @@ def infeasible() -> list[Event]:
     events += runs.trial(2, stories.TRIALS[6][0], stories.TRIALS[6][1])
     events.append(
         RegionClosed(
-            what="micro-batch 8 and more", reason="trial 0 ran out of memory", num_removed=9, trial=0
+            what="micro-batch 8 and more",
+            reason="trial 0 ran out of memory",
+            num_removed=9,
+            trial=0,
         )
     )
     events.append(
