@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, JsonValue, TypeAdapter
 
 from autotune.outcome import MemoryUse, Outcome, Purpose
+from probes.link import Link
 
 SCHEMA = 1
 
@@ -64,6 +65,14 @@ class MachineProbed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbed:
+    """What exchanges between the ranks cost was measured, on the ranks of the trials."""
+
+    link: Link
+    kind: Literal["link_probed"] = "link_probed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadLoaded:
     """The worker loaded model and data."""
 
@@ -89,6 +98,9 @@ class ParityChecked:
     gradient_difference: float | None
     """Largest relative difference of the gradient norm."""
     detail: str
+    unused_parameters: tuple[str, ...] = ()
+    """Trained parameters that got no gradient in the check: the wrapper that exchanges gradients
+    has to look for them."""
     kind: Literal["parity_checked"] = "parity_checked"
 
 
@@ -247,6 +259,8 @@ class NoiseScaleMeasured:
     rows_per_micro_batch: int
     is_preconditioned: bool
     note: str
+    plain_interval: tuple[float, float | None] | None = None
+    """That of the plain gradient, which clipping looks at; None where it was not told."""
     kind: Literal["noise_scale_measured"] = "noise_scale_measured"
 
 
@@ -351,6 +365,7 @@ Event: TypeAlias = (
     RunStarted
     | ProbeStarted
     | MachineProbed
+    | LinkProbed
     | WorkloadLoaded
     | ParityChecked
     | SpacePlanned

@@ -18,6 +18,7 @@ from autotune.events import (
     Document,
     FilesExported,
     HoldChanged,
+    LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
     NoiseScaleMeasured,
@@ -42,6 +43,7 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Measured, Outcome, Purpose
+from probes.link import link_adapter
 
 Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
 """Where a run stands."""
@@ -202,6 +204,12 @@ def _apply(view: RunView, record: Record) -> RunView:
             return replace(view, probing=event)
         case MachineProbed():
             return replace(view, machine=event, probing=None, stage="loading")
+        case LinkProbed():
+            if view.machine is None:
+                return view
+            links = [link_adapter().dump_python(event.link, mode="json")]
+            machine = {**view.machine.machine, "links": links}
+            return replace(view, machine=replace(view.machine, machine=machine))
         case WorkloadLoaded():
             return replace(view, workload=event)
         case ParityChecked():

@@ -170,6 +170,15 @@ def plan(context: typer.Context, chosen: options.Plan) -> int:
     return command.run(context, chosen)
 
 
+@app.command("estimate")
+@takes(options.Estimate)
+def estimate(context: typer.Context, chosen: options.Estimate) -> int:
+    """Show what fits on a device, here or not, before anything runs."""
+    from autotune.cli.commands import estimate as command
+
+    return command.run(context, chosen)
+
+
 @app.command("probe")
 @takes(options.Probe)
 def probe(context: typer.Context, chosen: options.Probe) -> int:

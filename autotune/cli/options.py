@@ -22,6 +22,7 @@ GOAL = "Goal and budget"
 SEARCH = "Search"
 RUN = "The run"
 OUTPUT = "Output"
+DEVICE = "The device"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,6 +293,59 @@ class Probe(Json, Processes):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Estimate(Json, Processes, Workload):
+    """Options of `estimate`."""
+
+    device: Annotated[
+        str | None,
+        option(
+            "--device",
+            "A device that need not be here, by its name: RTX 4090, A100 80GB, MI300X; cpu for "
+            "training without one. This machine's own by default.",
+            panel=DEVICE,
+            metavar="NAME",
+        ),
+    ] = None
+    device_memory: Annotated[
+        str | None,
+        option(
+            "--device-memory",
+            "Memory that the training process may occupy on the device, for example 24GiB.",
+            panel=DEVICE,
+            metavar="SIZE",
+        ),
+    ] = None
+    global_batch_size: Annotated[
+        str | None,
+        option(
+            "--global-batch-size",
+            "Samples per optimizer step over all processes; without one number, accumulation is "
+            "left open and its worst case taken.",
+            panel=DEVICE,
+            metavar="N|LOW..HIGH|auto",
+        ),
+    ] = None
+    local_sgd: Annotated[
+        str,
+        option(
+            "--local-sgd",
+            "Optimizer steps between two averagings over processes: auto, off or a number.",
+            panel=DEVICE,
+            metavar="auto|off|N",
+        ),
+    ] = "auto"
+    picture: Annotated[
+        str | None,
+        option("--picture", "File for a picture of the answer.", panel=OUTPUT, metavar="FILE.svg"),
+        PATH,
+    ] = None
+    fresh: Annotated[
+        bool,
+        option("--fresh", "Trace again although the answer is kept.", panel=OUTPUT),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ListRuns(Json, Runs):
     """Options of `runs`."""
 
@@ -341,5 +395,16 @@ class Doctor(Json):
     """Options of `doctor`."""
 
 
-ALL: tuple[type, ...] = (Tune, Probe, ListRuns, Show, Export, Verify, Trial, Doctor, Tui)
+ALL: tuple[type, ...] = (
+    Tune,
+    Probe,
+    Estimate,
+    ListRuns,
+    Show,
+    Export,
+    Verify,
+    Trial,
+    Doctor,
+    Tui,
+)
 """Options of every command (those of `plan` are among those of `tune`)."""

@@ -1,4 +1,4 @@
-"""Readings, devices and short times in words, as every display writes them."""
+"""Readings and devices in words, as every display writes them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,6 @@ def spread(reading: Reading) -> str:
         return "–"
     per_cent = 100 * reading.half_iqr / reading.value
     return f"{per_cent:.0f} %" if per_cent >= 99.95 else f"{per_cent:.1f} %"
-
-
-def duration(seconds: float) -> str:
-    """A short time: `51.2 µs`, `1.20 ms`, `0.34 s`."""
-    if seconds >= 0.1:
-        return f"{seconds:.2f} s"
-    return format_quantity(seconds * 1e6, "µs") if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 def device(device: Device) -> str:

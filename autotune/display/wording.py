@@ -15,6 +15,7 @@ from autotune.events import (
     Event,
     FilesExported,
     HoldChanged,
+    LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
     NoiseScaleMeasured,
@@ -37,8 +38,16 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
-from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.units import (
+    format_bytes,
+    format_change,
+    format_quantity,
+    format_rate,
+    format_seconds,
+    format_short_time,
+)
 from autotune.view import RunView, TrialView
+from probes.link import Link
 
 GLYPHS: Mapping[str, str] = {
     "measured": "✓",
@@ -124,6 +133,8 @@ def lines(event: Event, view: RunView) -> list[str]:
                 f"✓ memory limit {format_bytes(event.memory_limit_bytes)} "
                 f"({one_line(event.limit_source)}), {format_bytes(event.usable_bytes)} usable",
             ]
+        case LinkProbed():
+            return [f"✓ {link(event.link)}"]
         case WorkloadLoaded():
             return [f"✓ {workload(event.facts)}, loaded in {format_seconds(event.load_s)}"]
         case ParityChecked():
@@ -284,6 +295,19 @@ def machine(document: Document) -> str:
     parts = [", ".join(dict.fromkeys(names)) or "unknown"]
     if isinstance(cores, int | float):
         parts.append(f"{cores:g} cores")
+    return ", ".join(parts)
+
+
+def link(found: Link) -> str:
+    """What exchanges between ranks cost, and which way they take."""
+    parts = [f"link between {found.num_ranks} ranks, {found.backend or 'no backend'}"]
+    if found.sizes():
+        parts += [
+            f"{format_short_time(found.latency_s)} for the smallest all-reduce",
+            f"{format_quantity(8 * found.bus_bytes_per_s, 'bit/s')} for large ones",
+        ]
+    if found.interface is not None:
+        parts.append(f"through {one_line(found.interface.name)}")
     return ", ".join(parts)
 
 

@@ -208,7 +208,7 @@ def _check(
         facts=facts,
         pool=pool,
         space=space,
-        plan=trial_plan(request, usable, repair_loss=parity.repaired),
+        plan=trial_plan(request, usable, parity),
         gradient_bytes=_gradient_bytes(facts, ready),
     )
 
@@ -225,7 +225,7 @@ def _why_no_local_sgd(facts: WorkloadFacts) -> str | None:
     return None
 
 
-def trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan:
+def trial_plan(request: Request, usable: int, parity: ParityChecked | None) -> TrialPlan:
     """Long enough to see a difference, short enough that all trials fit the budget."""
     budget = request.budget
     per_trial_s = TRIAL_TIME_FRACTION * budget.seconds / budget.trials
@@ -233,7 +233,8 @@ def trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan
         limit_bytes=usable,
         max_seconds=min(8.0, max(1.5, per_trial_s)),
         time_limit_s=max(120.0, budget.seconds / 2),
-        repair_loss=repair_loss,
+        repair_loss=parity is not None and parity.repaired,
+        find_unused=parity is not None and bool(parity.unused_parameters),
     )
 
 

@@ -16,7 +16,7 @@ from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import TASK_LOSS_ITEMS, LoadedWorkload
 from autotune.workload.lora import add_adapters, check_installed
-from autotune.workload.options import training_options
+from autotune.workload.options import hyperparameters_of, training_options
 from autotune.workload.resolve import resolve_spec
 from autotune.workload.rows import MapRows, Rows, StreamRows, field_lengths, row_tokens
 from autotune.workload.spec import Capsule, Workload, WorkloadSpec
@@ -27,7 +27,6 @@ from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
     import datasets
-    from transformers import PreTrainedModel
 
     from autotune.workload.data import AnyDataset
 
@@ -47,13 +46,13 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
     if isinstance(workload, Capsule):
         from autotune.workload.live.unpack import unpack
 
-        _be_quiet()
+        be_quiet()
         return unpack(workload, scratch)
     spec = resolve_spec(workload, scratch, working_directory)
     if spec.lora is not None:
         check_installed()
     optim, arguments = training_options(spec)
-    _be_quiet()
+    be_quiet()
     notes: list[str] = []
     digest = workload_digest(spec)
 
@@ -72,7 +71,9 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
         model.config.pad_token_id = tokenizer.pad_token_id
 
     tokenizer.model_input_names = models.accepted(model, tokenizer.model_input_names)
-    max_length = _max_length(spec, recipe, model, notes)
+    max_length = models.chosen_max_length(
+        spec, model, recipe.usual_max_length, tokenizer.model_max_length, notes
+    )
     dataset, rows = _prepare(
         raw, names, recipe, max_length, spec, scratch / f"rows-{digest[:16]}.arrow", notes
     )
@@ -93,10 +94,11 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
             tokens_max=rows.tokens_max,
             precision=spec.precision,
             optim=optim,
+            hyperparameters=hyperparameters_of(arguments),
             has_batch_norm=models.has_batch_norm(model),
             batch_dependent_loss=models.batch_dependent_loss(model),
             notes=tuple(notes),
-            versions=_versions(spec),
+            versions=versions(spec),
             digest=digest,
             chosen=chosen,
         ),
@@ -110,27 +112,6 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
         typical_rows=rows.typical,
         count_tokens=recipe.count_tokens,
     )
-
-
-def _max_length(
-    spec: WorkloadSpec, recipe: Recipe, model: PreTrainedModel, notes: list[str]
-) -> int:
-    limit, is_hard = models.max_positions(model)
-    if spec.max_length is None:
-        known = (recipe.tokenizer.model_max_length, limit)
-        return min(recipe.usual_max_length, *(n for n in known if n is not None))
-    if limit is not None and spec.max_length > limit:
-        if is_hard:
-            raise WorkloadError(
-                f"The model has positions for {limit} tokens, and samples of up to "
-                f"{spec.max_length} were asked for.",
-                f"Give --max-length {limit} or less.",
-            )
-        notes.append(
-            f"Samples of up to {spec.max_length} tokens go beyond the {limit} that the model was "
-            "made for."
-        )
-    return spec.max_length
 
 
 def _prepare(
@@ -210,14 +191,16 @@ def _no_samples(recipe: Recipe, max_length: int) -> WorkloadError:
     )
 
 
-def _versions(spec: WorkloadSpec) -> tuple[tuple[str, str], ...]:
+def versions(spec: WorkloadSpec) -> tuple[tuple[str, str], ...]:
+    """Names and versions of the libraries that train."""
     names = ["accelerate", "datasets", "tokenizers", "torch", "transformers"]
     if spec.lora is not None:
         names.append("peft")
     return tuple((name, importlib.metadata.version(name)) for name in sorted(names))
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
+    """Switches progress bars of the libraries off."""
     import datasets
     import transformers
 

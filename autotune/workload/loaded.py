@@ -23,6 +23,22 @@ without the first of each row, as next-token losses shift them."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How the job evaluates beside its training."""
+
+    keeps_outputs: bool = False
+    """Whether logits and labels of the whole evaluation data are collected, for metrics."""
+    accumulation_steps: int | None = None
+    """Steps after which collected outputs are moved to the host; None waits for the last one."""
+    micro_batch_size: int = 8
+    """`per_device_eval_batch_size`."""
+    num_rows: int | None = None
+    """Evaluation samples, where they are known."""
+    preprocess_logits: Callable[..., object] | None = None
+    """What logits are turned into before they are collected."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoadedWorkload:
     """What every source of workloads yields in a child process.
 
@@ -60,6 +76,7 @@ class LoadedWorkload:
     """Further arguments of the Trainer, such as a loss function."""
     trainer_attributes: Mapping[str, object] = field(default_factory=dict)
     """What the Trainer keeps on itself beyond what its base class does."""
+    evaluation: Evaluation = Evaluation()
 
 
 TASK_LOSS_ITEMS: Mapping[str, LossItems] = {

@@ -136,6 +136,42 @@ def max_positions(model: PreTrainedModel) -> tuple[int | None, bool]:
     return limit, has_table
 
 
+def chosen_max_length(
+    spec: WorkloadSpec,
+    model: PreTrainedModel,
+    usual: int,
+    tokenizer_limit: int | None,
+    notes: list[str],
+) -> int:
+    """Tokens that a sample is cut at: what was asked for, else what task and model suggest.
+
+    Args:
+        spec: What was asked for.
+        model: Which positions it has.
+        usual: What the task suggests.
+        tokenizer_limit: What the tokenizer suggests, where there is one.
+        notes: Told where more is asked for than the model was made for.
+
+    Raises:
+        WorkloadError: The model has no positions for what was asked for.
+    """
+    limit, is_hard = max_positions(model)
+    if spec.max_length is None:
+        return min(n for n in (usual, tokenizer_limit, limit) if n is not None)
+    if limit is not None and spec.max_length > limit:
+        if is_hard:
+            raise WorkloadError(
+                f"The model has positions for {limit} tokens, and samples of up to "
+                f"{spec.max_length} were asked for.",
+                f"Give --max-length {limit} or less.",
+            )
+        notes.append(
+            f"Samples of up to {spec.max_length} tokens go beyond the {limit} that the model was "
+            "made for."
+        )
+    return spec.max_length
+
+
 def _dtype_option(config: PretrainedConfig) -> str:
     # The argument was called torch_dtype before configs had a field `dtype`.
     return "dtype" if hasattr(config, "dtype") else "torch_dtype"

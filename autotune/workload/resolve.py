@@ -52,13 +52,7 @@ def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> 
     _check_choices(spec)
     if spec.demo:
         return demo.materialise(spec, scratch.absolute())
-    if (spec.model is None) == (spec.model_config is None):
-        raise UsageError(
-            "A model is given by either --model or --model-config."
-            if spec.model
-            else "No model was given.",
-            "Name one with --model, or --model-config for random weights, or try --demo.",
-        )
+    _check_there_is_one_model(spec)
     if spec.dataset is None:
         raise WorkloadError("No dataset was given.", "Name one with --dataset, or try --demo.")
     spec = replace(
@@ -76,6 +70,35 @@ def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> 
     if columns is not None:
         choose(spec.columns, spec.task, columns)
     return spec
+
+
+def resolve_model(spec: WorkloadSpec, working_directory: Path) -> WorkloadSpec:
+    """The same workload with an absolute path of its model, whatever its data.
+
+    Raises:
+        UsageError: A choice that no model could follow, or no model.
+        WorkloadError: The model is not there.
+    """
+    _check_choices(spec)
+    _check_there_is_one_model(spec)
+    spec = replace(
+        spec,
+        model=_place(spec.model, working_directory, "model", "model"),
+        model_config=_place(spec.model_config, working_directory, "model", "model config"),
+    )
+    for place in (spec.model, spec.model_config):
+        _check_config(place)
+    return spec
+
+
+def _check_there_is_one_model(spec: WorkloadSpec) -> None:
+    if (spec.model is None) == (spec.model_config is None):
+        raise UsageError(
+            "A model is given by either --model or --model-config."
+            if spec.model
+            else "No model was given.",
+            "Name one with --model, or --model-config for random weights, or try --demo.",
+        )
 
 
 def _check_choices(spec: WorkloadSpec) -> None:

@@ -33,6 +33,8 @@ from tests.testing import jobs
 from tests.testing.landscape_engine import LandscapePool
 from tests.testing.studies import LANDSCAPE
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,10 +57,9 @@ def measured(view: RunView) -> list[int]:
     return [t.number for t in view.trials if t.measured is not None]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_path: Path) -> None:
-    asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4)
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4, trials=3)
     run = starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
     engine = starting.start_engine(run)
     before = wait_for(run, lambda view: len(measured(view)) >= 2)
@@ -115,7 +116,6 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     assert again.recommendation == view.recommendation
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_signalled_engine_saves_reaps_and_says_which_signal(tmp_path: Path) -> None:
     asked = jobs.request(jobs.language_model(tmp_path), tmp_path)
@@ -133,7 +133,6 @@ def test_a_signalled_engine_saves_reaps_and_says_which_signal(tmp_path: Path) ->
     assert all(t.outcome is not None for t in view.trials)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_that_cannot_load_ends_with_cause_remedy_and_exit_code(tmp_path: Path) -> None:
     spec = replace(

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from autotune.events import (
     Event,
     HoldChanged,
+    LinkProbed,
     NoteAdded,
     Origin,
     ProbeStarted,
@@ -25,6 +26,7 @@ from autotune.events import (
 )
 from autotune.outcome import Stopped
 from autotune.view import RunView, fold
+from probes.link import Link
 from tests.testing import runs
 
 WHOLE = [*runs.searching("one"), *runs.ending("one", Path("out"))]
@@ -57,6 +59,7 @@ EVENTS: list[Event] = [
         again=False,
     ),
     TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
+    LinkProbed(link=Link(backend="gloo", num_ranks=2)),
     runs.started("one", resumed=True),
 ]
 
@@ -80,7 +83,9 @@ def test_a_probe_is_known_while_it_runs() -> None:
     view = fold(runs.records([WHOLE[0], PROBING]))
     assert (view.stage, view.probing) == ("probing", PROBING)
     assert fold(runs.records([WHOLE[0], PROBING, WHOLE[1]])).probing is None
-    assert fold(runs.records([WHOLE[0], PROBING, runs.started("one", resumed=True)])).probing is None
+    assert (
+        fold(runs.records([WHOLE[0], PROBING, runs.started("one", resumed=True)])).probing is None
+    )
 
 
 def test_the_whole_story() -> None:

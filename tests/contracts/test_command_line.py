@@ -65,6 +65,17 @@ JOB = WORKLOAD | {
 COMMANDS: dict[str, set[str]] = {
     "tune": JOB | {"--dry-run", "--tui"},
     "plan": JOB,
+    "estimate": WORKLOAD
+    | {
+        "--device",
+        "--device-memory",
+        "--global-batch-size",
+        "--processes",
+        "--local-sgd",
+        "--picture",
+        "--fresh",
+        "--json",
+    },
     "probe": {"--processes", "--fresh", "--json"},
     "runs": {"--run-dir", "--json"},
     "show": {"RUN", "--run-dir", "--display", "--follow", "--json"},

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.display.quantities import duration, quantity
+from autotune.display.quantities import quantity
 from autotune.events import Document
+from autotune.units import format_short_time
 from autotune.view import RunView
 from probes.link import Link
 from probes.machine import Machine, Reading
@@ -58,13 +59,13 @@ def of_reading(reading: Reading, found: Found, job: Job) -> str:
     float32 = next((r for r in found.readings if r.name == "matmul float32"), None)
     if reading.name == "memory bandwidth" and job.num_trainable and reading.value > 0:
         least_s = ADAM_BYTES * job.num_trainable / reading.value
-        return f"a step of AdamW alone takes {duration(least_s)} or more"
+        return f"a step of AdamW alone takes {format_short_time(least_s)} or more"
     if reading is float32 and reading.value > 0:
         return _arithmetic(reading, job) or _note(reading)
     if reading.name.startswith("matmul") and float32 is not None and float32.value > 0:
         return _against_float32(reading, float32, machine)
     if reading.name.startswith("copy") and reading.value > 0:
-        return f"1 GiB in {duration(2**30 / reading.value)}"
+        return f"1 GiB in {format_short_time(2**30 / reading.value)}"
     return _note(reading)
 
 
@@ -74,7 +75,7 @@ def _arithmetic(reading: Reading, job: Job) -> str:
     operations = (
         FLOP_PER_PARAMETER * job.num_parameters * job.tokens_per_sample * job.global_batch_size
     )
-    return f"a global batch takes about {duration(operations / reading.value)} or more"
+    return f"a global batch takes about {format_short_time(operations / reading.value)} or more"
 
 
 def _against_float32(reading: Reading, float32: Reading, machine: Machine | None) -> str:
@@ -92,7 +93,9 @@ def of_link(link: Link, job: Job) -> str:
     took_s = link.all_reduce_s(job.gradient_bytes)
     guessed = " by extrapolation" if link.is_extrapolated(job.gradient_bytes) else ""
     size = quantity(Reading(name="", unit="bytes", value=float(job.gradient_bytes)))
-    return f"all gradients of this job ({size}) take {duration(took_s)}{guessed}, once a step"
+    return (
+        f"all gradients of this job ({size}) take {format_short_time(took_s)}{guessed}, once a step"
+    )
 
 
 def _note(reading: Reading) -> str:

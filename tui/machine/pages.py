@@ -9,8 +9,8 @@ from textual.content import Content
 
 from autotune.display import wording
 from autotune.display.output import one_line
-from autotune.display.quantities import device, duration, quantity, spread
-from autotune.units import format_bytes, format_quantity
+from autotune.display.quantities import device, quantity, spread
+from autotune.units import format_bytes, format_quantity, format_short_time
 from autotune.view import RunView
 from probes.link import COLLECTIVES, Link, bus_factor
 from probes.machine import Reading
@@ -143,9 +143,9 @@ def links(known: Found, job: Job, view: RunView, width: int) -> Iterator[Content
         exchange = trial.measured.exchange if trial.measured is not None else None
         if exchange is not None:
             text = (
-                f"#{trial.number}: a step takes {duration(exchange.ddp_step_s)}, "
-                f"{duration(exchange.exposed_s)} of it for the exchange of gradients; averaging "
-                f"{format_bytes(exchange.averaging_bytes)} takes {duration(exchange.averaging_s)}"
+                f"#{trial.number}: a step takes {format_short_time(exchange.ddp_step_s)}, "
+                f"{format_short_time(exchange.exposed_s)} of it for the exchange of gradients; averaging "
+                f"{format_bytes(exchange.averaging_bytes)} takes {format_short_time(exchange.averaging_s)}"
             )
             yield from hanging("  trial    ", text, width)
     if view.local_sgd is not None:
@@ -159,7 +159,7 @@ def _link(link: Link, job: Job, width: int) -> Iterator[Content]:
     yield from hanging("  ranks    ", text, width)
     if link.sizes():
         text = (
-            f"{duration(link.latency_s)} latency, {format_quantity(link.bus_bytes_per_s, 'B/s')} "
+            f"{format_short_time(link.latency_s)} latency, {format_quantity(link.bus_bytes_per_s, 'B/s')} "
             "on the bus"
         )
         yield from hanging("  link     ", text, width)
@@ -184,7 +184,7 @@ def _curve(link: Link, width: int) -> Iterator[Content]:
             bar = "█" * round(cells * rate / max(rates)) if cells >= 6 else ""
             yield Content.assemble(
                 f"  {padded(format_bytes(one.num_bytes), 12, right=True)} "
-                f"{padded(duration(one.time.value), 9, right=True)} "
+                f"{padded(format_short_time(one.time.value), 9, right=True)} "
                 f"{padded('±' + spread(one.time), 8, right=True)}  "
                 f"{padded(format_quantity(rate, 'B/s'), 11, right=True)} ",
                 (bar, "$text-primary"),
@@ -205,7 +205,7 @@ def _matrix(link: Link, width: int) -> Iterator[Content]:
             if pair is None:
                 row.append("–")
             elif one < other:
-                row.append(duration(pair.latency_s))
+                row.append(format_short_time(pair.latency_s))
             else:
                 row.append(format_quantity(pair.bytes_per_s, "B/s"))
         rows.append(row)

@@ -24,9 +24,9 @@ from autotune.cli.startup import check_installation
 from autotune.display import output, quantities
 from autotune.errors import AutotuneError, ExitCode
 from autotune.units import format_bytes
-from probes import nvml
 from probes.child import run_module
-from probes.devices import assumed
+from probes.devices import nvml
+from probes.devices.joined import assumed
 from probes.machine import machine_adapter
 from probes.memory import inherited_limits
 from probes.present import present

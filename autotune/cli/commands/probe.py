@@ -12,12 +12,12 @@ from autotune.cli.nodes import in_our_words
 from autotune.display import output, quantities
 from autotune.errors import DeviceError, ExitCode, UsageError
 from autotune.units import format_bytes
-from probes import agents
+from probes.collectives.probe import measure
 from probes.known import known_machine
-from probes.launch import Ranks
-from probes.links import measure
 from probes.machine import Finding, Machine, Reading, machine_adapter
-from probes.nodes import compare, node_of_this_process
+from probes.ranks import agents
+from probes.ranks.launch import Ranks
+from probes.ranks.nodes import compare, node_of_this_process
 from probes.survey import SurveyProgress
 
 

@@ -26,7 +26,7 @@ from autotune.errors import (
 )
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
-from probes.launch import without_launch
+from probes.ranks.launch import without_launch
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""

@@ -1,0 +1,177 @@
+"""Scaled dot product attention as the target device would choose it, on fake tensors of a CPU.
+
+The choice follows torch's dispatcher for CUDA (`aten/src/ATen/native/transformers/cuda/sdp_utils`):
+flash attention where dtype, head size and mask allow it, then the memory-efficient kernel, then
+plain arithmetic. What kernels allocate for themselves is noted as far as it grows with the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import torch
+
+from autotune.tracing.request import Target
+
+Kernel: TypeAlias = Literal["flash", "efficient", "math"]
+
+_HALF = (torch.float16, torch.bfloat16)
+_MOST_FLASH_HEAD = 256
+_FLASH_ALIGNMENT = 8
+_MASK_ALIGNMENT = 16
+_ROWS_OF_BLOCK = 128
+"""Queries that the backward pass of flash attention works on at once."""
+
+
+def kernel_for(
+    target: Target,
+    *,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    has_mask: bool,
+) -> Kernel:
+    """The kernel that a CUDA device of this capability chooses."""
+    capability = target.capability or (8, 0)
+    heads_agree = query.shape[-3] == key.shape[-3] == value.shape[-3]
+    if (
+        capability >= (8, 0)
+        and query.dtype in _HALF
+        and not has_mask
+        and query.shape[-1] == value.shape[-1] <= _MOST_FLASH_HEAD
+    ):
+        return "flash"
+    alignment = 8 if query.dtype in _HALF else 4
+    if heads_agree and all(t.shape[-1] % alignment == 0 for t in (query, value)):
+        return "efficient"
+    return "math"
+
+
+class Attention:
+    """Stands in for `torch.nn.functional.scaled_dot_product_attention`.
+
+    Args:
+        target: The device.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.used: set[Kernel] = set()
+        self._target = target
+
+    def __call__(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        """The output of the chosen kernel."""
+        query, key, value = (_cast(t) for t in (query, key, value))
+        if attn_mask is not None and attn_mask.is_floating_point():
+            attn_mask = _cast(attn_mask)
+        kernel = kernel_for(
+            self._target, query=query, key=key, value=value, has_mask=attn_mask is not None
+        )
+        self.used.add(kernel)
+        if kernel == "flash":
+            return _flash(query, key, value, dropout_p, is_causal, scale)
+        if kernel == "efficient":
+            return _efficient(query, key, value, attn_mask, dropout_p, is_causal, scale)
+        output: torch.Tensor = torch.ops.aten._scaled_dot_product_attention_math(
+            query,
+            key,
+            value,
+            attn_mask,
+            dropout_p,
+            is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
+        )[0]
+        return output
+
+
+def _flash(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    size = query.shape[-1]
+    scale = scale if scale is not None else size**-0.5
+    missing = -size % _FLASH_ALIGNMENT
+    if missing:
+        query, key, value = (torch.nn.functional.pad(t, (0, missing)) for t in (query, key, value))
+    output: torch.Tensor = torch.ops.aten._scaled_dot_product_flash_attention(
+        query, key, value, dropout_p, is_causal, False, scale=scale
+    )[0]
+    return output[..., :size] if missing else output
+
+
+def _inside_flash_backward(arguments: Sequence[object]) -> int:
+    """Row sums and the fp32 gradient of the queries, and keys and values of shared heads.
+
+    From `mha_bwd` of FlashAttention-2 as torch ships it.
+    """
+    query, key = arguments[1], arguments[2]
+    assert isinstance(query, torch.Tensor)
+    assert isinstance(key, torch.Tensor)
+    batch, heads, rows, size = query.shape
+    rows = -(-rows // _ROWS_OF_BLOCK) * _ROWS_OF_BLOCK
+    step = 32 if size <= 128 else 64
+    padded = -(-size // step) * step
+    num_bytes = 4 * batch * heads * rows * (1 + padded)
+    if key.shape[1] != heads:
+        num_bytes += 2 * batch * heads * key.shape[2] * size * key.element_size()
+    return num_bytes
+
+
+def inside_kernels() -> Mapping[object, Callable[[Sequence[object]], int]]:
+    """What kernels allocate for themselves, by their operators."""
+    aten = torch.ops.aten
+    return {aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward}
+
+
+def _efficient(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    bias = None if attn_mask is None else _bias(attn_mask, query, key)
+    output: torch.Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, bias, needs_gradient, dropout_p, is_causal, scale=scale
+    )[0]
+    return output
+
+
+def _bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The mask as a number that is added, in its own shape, padded as the kernel asks for.
+
+    Only a view of it has the shape of all heads: nothing is kept for each of them.
+    """
+    if mask.dtype is torch.bool:
+        zeros = torch.zeros_like(mask, dtype=query.dtype)
+        mask = zeros.masked_fill_(~mask, float("-inf"))
+    length = mask.shape[-1]
+    missing = -length % _MASK_ALIGNMENT
+    if missing:
+        mask = torch.nn.functional.pad(mask, (0, missing))[..., :length]
+    return mask.expand(query.shape[0], query.shape[1], query.shape[-2], key.shape[-2])
+
+
+def _cast(tensor: torch.Tensor) -> torch.Tensor:
+    """As autocast would hand it over, which does not know this operator on fake tensors."""
+    if tensor.is_floating_point() and torch.is_autocast_enabled("cpu"):
+        return tensor.to(torch.get_autocast_dtype("cpu"))
+    return tensor

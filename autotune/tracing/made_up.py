@@ -1,0 +1,149 @@
+"""A workload of a config alone: fake weights that never were anywhere, and made-up samples."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from autotune.errors import WorkloadError
+from autotune.workload import model as models
+from autotune.workload.digest import workload_digest
+from autotune.workload.facts import WorkloadFacts
+from autotune.workload.load import be_quiet, versions
+from autotune.workload.loaded import TASK_LOSS_ITEMS, Batch, LoadedWorkload, Row
+from autotune.workload.lora import add_adapters, check_installed
+from autotune.workload.options import training_options
+from autotune.workload.resolve import resolve_model
+from autotune.workload.spec import Columns, Task, WorkloadSpec
+from autotune.workload.tasks import recipe_class
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NUM_ROWS = 4096
+"""Rows that the made-up data claims to have."""
+
+
+def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -> LoadedWorkload:
+    """The workload of a spec without data, on fake weights.
+
+    Args:
+        spec: Names no dataset; weights are not looked at, also where the model has some.
+        working_directory: What relative paths are relative to.
+        mode: Of the fake weights.
+
+    Raises:
+        UsageError: A choice that cannot be followed, such as an unknown optimizer.
+        WorkloadError: The model is missing, or does not fit the task.
+    """
+    spec = resolve_model(spec, working_directory)
+    if spec.lora is not None:
+        check_installed()
+    # A device that is not here may train in fp16.
+    optim, arguments = training_options(
+        replace(spec, precision="bf16") if spec.precision == "fp16" else spec
+    )
+    be_quiet()
+    notes = ["The samples are made up."]
+    recipe = recipe_class(spec.task)
+    config = models.load_config(spec)
+    config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
+    with mode:
+        base = models.build_model(config_only, config, recipe.auto_model, notes)
+        model: torch.nn.Module = base
+        if spec.lora is not None:
+            model = add_adapters(base, spec.lora, recipe.peft_task)
+    max_length = models.chosen_max_length(spec, base, recipe.usual_max_length, None, notes)
+    row = _row(spec.task, base, max_length)
+    rows = _Repeated(row)
+    parameters = list(model.parameters())
+    return LoadedWorkload(
+        facts=WorkloadFacts(
+            name=spec.name,
+            task=spec.task,
+            model_class=type(model).__name__,
+            num_parameters=sum(p.numel() for p in parameters),
+            num_trainable_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+            parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
+            num_rows=NUM_ROWS,
+            tokens_median=max_length,
+            tokens_max=max_length,
+            precision=spec.precision,
+            optim=optim,
+            has_batch_norm=models.has_batch_norm(model),
+            batch_dependent_loss=models.batch_dependent_loss(model),
+            notes=tuple(notes),
+            versions=versions(spec),
+            digest=workload_digest(spec),
+            chosen=replace(spec, columns=Columns(), max_length=max_length, optim=optim),
+        ),
+        model=model,
+        train_dataset=rows,
+        data_collator=_stack,
+        processing_class=None,
+        arguments=arguments,
+        loss_items=TASK_LOSS_ITEMS[spec.task],
+        longest_rows=rows.first,
+        typical_rows=rows.first,
+        count_tokens=lambda batch: int(batch["attention_mask"].sum()),
+    )
+
+
+class _Repeated(torch.utils.data.Dataset[Row]):
+    """The same row over and over."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+
+    def __len__(self) -> int:
+        return NUM_ROWS
+
+    def __getitem__(self, index: int) -> Row:
+        return self._row
+
+    def first(self, num: int) -> list[Row]:
+        return [self._row] * num
+
+
+def _stack(rows: list[Row]) -> Batch:
+    return {name: torch.stack([_tensor(row[name]) for row in rows]) for name in rows[0]}
+
+
+def _tensor(value: object) -> torch.Tensor:
+    assert isinstance(value, torch.Tensor)
+    return value
+
+
+def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, torch.Tensor]:
+    """A sample with the fields that the task's collator hands to the model.
+
+    Raises:
+        WorkloadError: The decoder of the model does not know how to start.
+    """
+    tokens = torch.ones(num_tokens, dtype=torch.int64)
+    row = {"input_ids": tokens, "attention_mask": tokens}
+    accepted = inspect.signature(model.forward).parameters
+    if "token_type_ids" in accepted and getattr(model.config, "type_vocab_size", 0) > 1:
+        row["token_type_ids"] = torch.zeros_like(tokens)
+    match task:
+        case "sequence-classification":
+            row["labels"] = torch.tensor(0)
+        case "question-answering":
+            row["start_positions"] = row["end_positions"] = torch.tensor(0)
+        case "seq2seq-lm":
+            if getattr(model.config, "decoder_start_token_id", None) is None:
+                raise WorkloadError(
+                    "The config of the model has no decoder_start_token_id, so that the decoder "
+                    "cannot start.",
+                    "Add it to config.json; for T5 it is the pad_token_id.",
+                )
+            row |= {"labels": tokens, "decoder_input_ids": tokens}
+        case _:
+            row["labels"] = tokens
+    return row

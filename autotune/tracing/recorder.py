@@ -1,0 +1,229 @@
+"""Notes every storage of a step as it comes and goes, on fake tensors."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from autotune.cost.memory.trace import Phase
+from autotune.tracing import shadows
+from autotune.tracing.memo import Memo
+from autotune.tracing.places import Places
+
+_SCALAR = torch.ops.aten._local_scalar_dense.default
+_ADD = torch.ops.aten.add.Tensor
+_SUM = "_autotune_sum"
+_DEVICE = torch.ops.prim.device.default
+
+
+class Note(NamedTuple):
+    """A storage came or went."""
+
+    storage: int
+    """Counted over everything that was recorded."""
+    is_free: bool
+    num_bytes: int
+    phase: Phase
+    module: str
+    operator: str
+    in_forward_code: bool
+    """Also where a forward pass is repeated in the backward pass."""
+    width: int
+    """Last dimension of the tensor that the storage was made for; 0 where it has none."""
+
+
+class Recorder(TorchDispatchMode):
+    """A dispatch mode that notes which storages come and go, and answers what has no answer.
+
+    Entered inside a `FakeTensorMode`. Every storage that an operator returns is counted once, while
+    anything refers to it.
+
+    Args:
+        mode: Whose tensors are recorded.
+        places: Which module runs.
+        memo: What is known of operators on tensors of the mode.
+    """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing here is compiled, so that nothing needs to be kept from it at every call."""
+        return False
+
+    def __init__(self, mode: FakeTensorMode, places: Places, memo: Memo) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.notes: list[Note] = []
+        self.phase: Phase = "setup"
+        """Of what is neither forward nor backward; both of these are told from autograd."""
+        self.num_unknown = 0
+        """How often a value was asked for that the batch does not determine."""
+        self.inside: Mapping[object, Callable[[Sequence[object]], int]] = {}
+        """Bytes that the kernel of an operator allocates for itself, by its arguments."""
+        self._mode = mode
+        self._memo = memo
+        self._places = places
+        self._numbers: dict[int, int] = {}
+        self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._num_storages = 0
+
+    @property
+    def num_notes(self) -> int:
+        """Place of the next note."""
+        return len(self.notes)
+
+    @property
+    def num_storages(self) -> int:
+        """Number of the next storage."""
+        return self._num_storages
+
+    def alive(self) -> frozenset[int]:
+        """Numbers of the storages that are alive."""
+        return frozenset(self._numbers.values())
+
+    def number(self, tensor: torch.Tensor) -> int | None:
+        """The number of a tensor's storage; None where it was not recorded."""
+        return self._numbers.get(tensor.untyped_storage()._cdata)
+
+    def watch(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Notes storages that were made before, as allocated now."""
+        for tensor in tensors:
+            self._add(tensor, "", "")
+
+    def _come_and_go(self, num_bytes: int, module: str, operator: str) -> None:
+        number = self._num_storages
+        self._num_storages += 1
+        for is_free in (False, True):
+            self._note(number, num_bytes, module, operator, 0, is_free=is_free)
+
+    def _note(
+        self, number: int, num_bytes: int, module: str, operator: str, width: int, *, is_free: bool
+    ) -> None:
+        places = self._places
+        phase = self.phase
+        if phase in ("forward", "backward"):
+            phase = "backward" if places.is_backward else "forward"
+        self.notes.append(
+            Note(
+                number,
+                is_free,
+                num_bytes,
+                phase,
+                module,
+                operator,
+                places.is_forward_code,
+                width,
+            )
+        )
+
+    def _add(self, tensor: torch.Tensor, module: str, operator: str) -> None:
+        if tensor.layout is torch.sparse_coo:
+            self._add(tensor._indices(), module, operator)
+            self._add(tensor._values(), module, operator)
+            return
+        if tensor.layout is not torch.strided:
+            return  # Opaque layouts have no storage that could be looked at.
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        num_bytes = storage.nbytes()
+        if num_bytes == 0 or key in self._numbers:
+            return
+        number = self._num_storages
+        self._num_storages += 1
+        width = tensor.shape[-1] if tensor.ndim else 0
+        self._numbers[key] = number
+        self._references[key] = weakref.ref(
+            storage, partial(self._gone, key, number, num_bytes, width)
+        )
+        self._note(number, num_bytes, module, operator, width, is_free=False)
+
+    def _gone(self, key: int, number: int, num_bytes: int, width: int, _: object) -> None:
+        if self._numbers.pop(key, None) is not None:
+            del self._references[key]
+            self._note(number, num_bytes, "", "", width, is_free=True)
+
+    def __torch_dispatch__(
+        self,
+        func: torch._ops.OpOverload,
+        types: Sequence[type],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Runs the operator and notes the storages of what it returned."""
+        # Meta kernels are written in torch's own functions, which nobody may substitute.
+        with torch._C.DisableTorchFunction():
+            return self._run(func, args, kwargs or {})
+
+    def _run(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
+        if func is _DEVICE and isinstance(args[0], FakeTensor):
+            # Asked for twice an operator, and answered at length by the mode below.
+            return args[0].fake_device
+        if func is _SCALAR and isinstance(args[0], torch.Tensor):
+            value, is_known = shadows.scalar(args[0])
+            self.num_unknown += not is_known
+            return value
+        module = self._places.note()
+        if self._is_sum_of_gradients(func, args, kwargs):
+            return self._summed(args, module)
+        try:
+            result = self._memo.ask(func, args, kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            result = self._by_value(func, args, kwargs)
+        else:
+            shadows.follow(func, args, kwargs, result)
+        if isinstance(result, torch.Tensor):
+            self._add(result, module, func._schema.name)
+        elif result is not None:
+            for leaf in tree_leaves(result):
+                if isinstance(leaf, torch.Tensor):
+                    self._add(leaf, module, func._schema.name)
+        inside = self.inside.get(func)
+        if inside is not None:
+            self._come_and_go(inside(args), module, func._schema.name)
+        return result
+
+    def _is_sum_of_gradients(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> bool:
+        return (
+            func is _ADD
+            and len(args) == 2
+            and not kwargs
+            and self._places.is_backward
+            and not self._places.is_forward_code
+        )
+
+    def _summed(self, args: Sequence[object], module: str) -> object:
+        """Adds up two gradients of the same tensor as autograd would do with real ones.
+
+        Autograd adds to a sum of its own in place, but not where a tensor is of a subclass.
+        """
+        if getattr(args[0], _SUM, False):
+            return args[0]
+        result = self._memo.ask(_ADD, args, {})
+        setattr(result, _SUM, True)
+        self._add(result, module, _ADD._schema.name)
+        return result
+
+    def _by_value(
+        self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
+    ) -> object:
+        """An operator whose result has a shape that values decide."""
+        try:
+            value = shadows.computed(func, args, kwargs)
+        except shadows.Unknown:
+            # Its own error names the operator.
+            return func(*args, **kwargs)
+        return shadows.with_value(self._mode, value)
