@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from textual import work
 from textual.containers import Container, VerticalScroll
@@ -21,7 +20,7 @@ from autotune.display.output import one_line
 from autotune.events import Document
 from autotune.view import RunView
 from tui import bindings
-from tui.answer import files, pages, verdict
+from tui.answer import commands, files, pages, verdict
 from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
 from tui.children import Children, Reply
@@ -268,25 +267,14 @@ class ExportScreen(RunScreen):
             return
         if self._doing:
             return
-        exported = self.now.view.exported
-        usual = Path(exported.directory) if exported is not None else directory.out
-        if offer.kind is not None:
-            usual = usual.with_name(f"{usual.name}-{offer.kind.replace(' ', '-')}")
+        usual = commands.usual_place(directory, offer, self.now.view.exported)
 
         def chosen(text: str | None) -> None:
             if text:
-                self._write(self._words(text, offer))
+                self._write(commands.export(directory, text, offer), offer)
 
         title = f"Write the files of {offer.title}, {offer.configuration}, to"
         self.app.push_screen(Prompt(title, "a directory", str(usual)), chosen)
-
-    def _words(self, out: str, offer: Offer) -> list[str]:
-        directory = self.now.directory
-        run = str(directory.path) if directory is not None else self.now.name
-        words = ["export", run, "--out", out]
-        if offer.kind is not None:
-            words += ["--alternative", offer.kind.replace(" ", "-")]
-        return words
 
     async def _ask(self, what: str, words: list[str]) -> Reply:
         """Asks a child, and tells what is waited for."""
@@ -301,16 +289,15 @@ class ExportScreen(RunScreen):
                 self._show_doing()
 
     @work(exclusive=True, group="write", exit_on_error=False)
-    async def _write(self, words: list[str]) -> None:
-        offer = self._offer
+    async def _write(self, words: list[str], offer: Offer) -> None:
         answer = await self._ask(
             "autotune export: writes the files, each is read back by its consumer", words
         )
         if answer.error is not None:
-            self._refused(words, *answer.error)
+            self._refused(words, offer, *answer.error)
             return
         event = files.exported(answer.document or {})
-        self._written[offer.kind if offer is not None else None] = files.of_export(event)
+        self._written[offer.kind] = files.of_export(event)
         self.query_one(FilePreview).forget()
         self._say(
             f"{len(event.files)} files written to {event.directory}, each read back by its "
@@ -319,7 +306,7 @@ class ExportScreen(RunScreen):
         )
         self._show()
 
-    def _refused(self, words: list[str], cause: str, remedy: str | None) -> None:
+    def _refused(self, words: list[str], offer: Offer, cause: str, remedy: str | None) -> None:
         self._say(f"{cause} {remedy or ''}", is_fine=False)
         if "--force" not in (remedy or "") or "--force" in words:
             return
@@ -331,12 +318,12 @@ class ExportScreen(RunScreen):
                 Choice(id="elsewhere", key="e", text="Write somewhere else"),
                 Choice(id="force", key="r", text="Replace them (--force)"),
             ),
-            lambda answer: self._after_refusal(words, answer),
+            lambda answer: self._after_refusal(words, offer, answer),
         )
 
-    def _after_refusal(self, words: list[str], answer: str) -> None:
+    def _after_refusal(self, words: list[str], offer: Offer, answer: str) -> None:
         if answer == "force":
-            self._write([*words, "--force"])
+            self._write([*words, "--force"], offer)
         elif answer == "elsewhere":
             self.action_write()
 
@@ -348,12 +335,7 @@ class ExportScreen(RunScreen):
         if self.has("engine") or self._answer is not None:
             self.owner.say("The run goes on." if self.has("engine") else "The run is finished.")
             return
-        self._resume(
-            [
-                *("tune", "--resume", "--name", directory.name),
-                *("--run-dir", str(directory.path.parent), "--detach"),
-            ]
-        )
+        self._resume(commands.resume(directory))
 
     @work(exclusive=True, group="write", exit_on_error=False)
     async def _resume(self, words: list[str]) -> None:
@@ -369,12 +351,14 @@ class ExportScreen(RunScreen):
         offer, directory = self._offer, self.now.directory
         if directory is None:
             return
-        if offer is None:
-            self.owner.copy(shlex.join(["autotune", "show", str(directory.path)]), "the command")
-            return
         own = self._files
         place = own[0].path.parent if own and own[0].path is not None else directory.out
-        self.owner.copy(shlex.join(["autotune", *self._words(str(place), offer)]), "the command")
+        words = (
+            commands.show(directory)
+            if offer is None
+            else commands.export(directory, str(place), offer)
+        )
+        self.owner.copy(shlex.join(["autotune", *words]), "the command")
 
     def action_copy_file(self) -> None:
         """Copies the file under the cursor."""
