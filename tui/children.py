@@ -28,7 +28,7 @@ _CHUNK_BYTES = 65536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Reply:
     """How a child ended, and what it said."""
 
     code: int
@@ -75,7 +75,7 @@ class Children:
         module: str = "autotune",
         time_limit_s: float,
         on_line: Callable[[str], None] | None = None,
-    ) -> Answer:
+    ) -> Reply:
         """Runs a command and waits for its answer; where the waiting is cancelled, it is ended.
 
         Args:
@@ -104,12 +104,12 @@ class Children:
             document: Document = {
                 "error": {"cause": f"{cause}{time_limit_s:.0f} s.", "remedy": None}
             }
-            return Answer(code=-signal.SIGINT, document=document, said=())
+            return Reply(code=-signal.SIGINT, document=document, said=())
         finally:
             if process.returncode is None:
                 await asyncio.shield(_end(process))
             self._living.discard(process)
-        return Answer(code=process.returncode or 0, document=_object(out), said=said)
+        return Reply(code=process.returncode or 0, document=_object(out), said=said)
 
     async def close(self) -> None:
         """Ends every child that is left, and waits for that."""

@@ -30,7 +30,8 @@ def spread(reading: Reading) -> str:
     """Half the distance between the quartiles, in per cent of the median; `–` of one sample."""
     if not reading.value or len(reading.samples) < 2:
         return "–"
-    return f"{100 * reading.half_iqr / reading.value:.1f} %"
+    per_cent = 100 * reading.half_iqr / reading.value
+    return f"{per_cent:.0f} %" if per_cent >= 99.95 else f"{per_cent:.1f} %"
 
 
 def device(device: Device) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.events import Document
-from tui.children import Answer, Children
+from tui.children import Children, Reply
 
 
 @dataclass
@@ -34,7 +34,7 @@ class ScriptedChildren(Children):
         module: str = "autotune",
         time_limit_s: float,
         on_line: Callable[[str], None] | None = None,
-    ) -> Answer:
+    ) -> Reply:
         name = module.rsplit(".", 1)[-1] if module != "autotune" else words[0]
         rest = list(words) if module != "autotune" else list(words[1:])
         self.asked.append([name, *rest])
@@ -48,7 +48,7 @@ class ScriptedChildren(Children):
             raise
         found = self.answers.get(name, {})
         document = found(rest) if callable(found) else found
-        return Answer(code=2 if "error" in document else 0, document=document, said=())
+        return Reply(code=2 if "error" in document else 0, document=document, said=())
 
     def num_asked(self, name: str) -> int:
         """How often a command was asked."""

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from tui import children
-from tui.children import Answer, Children
+from tui.children import Children, Reply
 
 PATIENCE_S = 20.0
 
@@ -21,7 +21,7 @@ def _children() -> Children:
     return Children(command=(sys.executable, "-I", "-S", "-c"))
 
 
-def _ask(program: str, *words: str, time_limit_s: float = 30.0) -> Answer:
+def _ask(program: str, *words: str, time_limit_s: float = 30.0) -> Reply:
     return asyncio.run(_children().ask(words, module=program, time_limit_s=time_limit_s))
 
 
@@ -112,7 +112,7 @@ def test_a_child_has_limited_time(tmp_path: Path) -> None:
 
 
 def test_closing_ends_what_is_left(tmp_path: Path) -> None:
-    async def close() -> Answer:
+    async def close() -> Reply:
         own = _children()
         asked = asyncio.create_task(own.ask([str(tmp_path)], module=TIDY, time_limit_s=60.0))
         while not (tmp_path / "started").exists():

@@ -211,5 +211,14 @@ def test_a_stopped_run_tells_how_far_it_came(tmp_path: Path, scripted: ScriptedC
         assert "--resume" in shown
         await pilot.press("y")
         assert pilot.app.clipboard == f"autotune show {run.path}"
+        scripted.answers["tune"] = {"error": {"cause": "The disk is full.", "remedy": "Clear it."}}
+        await pilot.press("g")
+        await shows(pilot, "✗ The disk is full. Clear it.")
+        words = ["tune", "--resume", "--name", run.name, "--run-dir", str(tmp_path), "--detach"]
+        assert scripted.asked == [[*words, "--json"]]
+        scripted.answers["tune"] = {"run": run.name}
+        await pilot.press("g")
+        await until(pilot, lambda: scripted.num_asked("tune") == 2)
+        await until(pilot, lambda: "The disk is full" not in text(pilot.app))
 
     driving.drive(_app(run), (100, 40), body)

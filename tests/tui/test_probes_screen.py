@@ -17,6 +17,7 @@ from tests.tui.setup.test_checks import PLAN
 from tui.app import AutotuneApp
 from tui.screens import probes as probes_screen
 from tui.screens import setup as setup_screen
+from tui.setup import inquiry
 from tui.setup.form import JobForm
 
 
@@ -26,8 +27,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedChildren:
     used = ScriptedChildren()
     for module in (probes_screen, setup_screen):
         monkeypatch.setattr(module, "Children", lambda: used)
-    monkeypatch.setattr(setup_screen, "LOOK_DELAY_S", 0.0)
-    monkeypatch.setattr(setup_screen, "PLAN_DELAY_S", 0.0)
+    monkeypatch.setattr(inquiry, "LOOK_DELAY_S", 0.0)
+    monkeypatch.setattr(inquiry, "PLAN_DELAY_S", 0.0)
     return used
 
 

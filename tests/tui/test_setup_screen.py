@@ -24,6 +24,7 @@ from tui.app import AutotuneApp
 from tui.children import Children
 from tui.screens import setup as setup_screen
 from tui.screens.setup import SetupScreen
+from tui.setup import inquiry
 from tui.setup.form import Inherited, JobForm
 from tui.widgets.form_field import FormField
 
@@ -38,8 +39,8 @@ COMPLETE = JobForm(values={"model": "minilm", "dataset": "reviews.csv", "global_
 
 def _use(monkeypatch: pytest.MonkeyPatch, used: Children) -> None:
     monkeypatch.setattr(setup_screen, "Children", lambda: used)
-    monkeypatch.setattr(setup_screen, "LOOK_DELAY_S", 0.05)
-    monkeypatch.setattr(setup_screen, "PLAN_DELAY_S", 0.05)
+    monkeypatch.setattr(inquiry, "LOOK_DELAY_S", 0.05)
+    monkeypatch.setattr(inquiry, "PLAN_DELAY_S", 0.05)
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_only_the_last_of_many_changes_is_asked_about(
     async def body(pilot: Pilot[int]) -> None:
         await until(pilot, lambda: scripted.num_asked("plan") == 1)
         await shows(pilot, "autotune plan: loads model and data")
-        monkeypatch.setattr(setup_screen, "LOOK_DELAY_S", 0.3)
+        monkeypatch.setattr(inquiry, "LOOK_DELAY_S", 0.3)
         pilot.app.screen.query_one("#field-global-batch-size", FormField).take_focus()
         await pilot.press("end", "0", "0", "backspace")
         await until(pilot, lambda: scripted.given_up == ["plan"])

@@ -56,7 +56,8 @@ def test_nothing_is_lost_or_cut(
                 await driving.shows(pilot, TOLD[key][form])
                 shown = driving.rows(pilot.app)
                 assert head in shown[0]
-                assert "? Help" in shown[-1] and "^p" in shown[-1]
+                assert "? Help" in shown[-1]
+                assert "^p" in shown[-1]
                 assert len(shown) == rows
                 assert all(len(row) <= columns for row in shown)
 

@@ -45,8 +45,15 @@ class AnswerFile:
     """Where it stands; None before it is written."""
 
 
+def exported(document: Document) -> FilesExported:
+    """What `autotune export --json` prints, in the form of the event."""
+    found = document.get("files")
+    listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return FilesExported(directory=str(document.get("directory", "")), files=tuple(listed))
+
+
 def of_export(event: FilesExported | None) -> tuple[AnswerFile, ...]:
-    """What an event or the answer of `autotune export --json` tells of files."""
+    """The files that an event tells of."""
     if event is None:
         return ()
     return tuple(_file(document, Path(event.directory)) for document in event.files)

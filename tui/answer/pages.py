@@ -97,6 +97,8 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
         top = Content.assemble("  ", mark("wrong"), " ")
         yield from hanging(top, cause, width, tone="bold")
         yield from hanging("    ", remedy, width)
+        if now.view.recommendation is None and now.state != "nothing feasible":
+            yield from hanging("    ", "g goes on with it from here.", width, tone="$text-muted")
         yield Content("")
     counted = without.counts(now.view)
     for count in counted:

@@ -25,7 +25,7 @@ def speed(answer: Answer, confirmed: Confirmed | None) -> str:
         return f"{rate} (95 %: {format_rate(low)} to {format_rate(high)}){missing}"
     low, high = answer.speedup.ci95
     interval = f"95 %: {format_change(low)} to {format_change(high)}"
-    pairs = f", {confirmed.num_pairs} pairs" if confirmed is not None else ""
+    pairs = f", {_pairs(confirmed)}" if confirmed is not None else ""
     if confirmed is not None and confirmed.is_tie:
         return (
             f"as fast as what you have: {format_change(answer.speedup.value)} ({interval}{pairs})"
@@ -82,7 +82,7 @@ def sureness(confirmed: Confirmed | None) -> str:
     """How the comparison was made, and whether it is settled."""
     if confirmed is None:
         return "not measured again"
-    how = f"{confirmed.num_pairs} pairs in fresh processes, interleaved"
+    how = f"{_pairs(confirmed)} in fresh processes, interleaved"
     return how if confirmed.settled else f"{how}; the interval was still narrowing"
 
 
@@ -92,6 +92,10 @@ def against(offer: Offer, chosen: Offer) -> str:
     gap = offer.measured.memory.total_bytes - chosen.measured.memory.total_bytes
     sign = "−" if gap < 0 else "+"
     return f"{speed} speed, {sign}{format_bytes(abs(gap))} memory"
+
+
+def _pairs(confirmed: Confirmed) -> str:
+    return f"{confirmed.num_pairs} pair{'' if confirmed.num_pairs == 1 else 's'}"
 
 
 def _rate(value: float, interval: tuple[float, float]) -> str:

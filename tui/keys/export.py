@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.keys.key import VIEW, Key
+from tui.keys.key import RUN, VIEW, Key
 
 EXPORT: tuple[Key, ...] = (
     Key(
@@ -39,6 +39,17 @@ EXPORT: tuple[Key, ...] = (
         verb="screen.write",
         screen="export",
         in_footer=True,
+        needs="run",
+    ),
+    Key(
+        id="export.go_on",
+        keys="g",
+        shown="g",
+        label="Go on",
+        help="Go on with a run that ended early: with every finished trial, and the same budget.",
+        group=RUN,
+        verb="screen.go_on",
+        screen="export",
         needs="run",
     ),
     Key(

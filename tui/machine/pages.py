@@ -144,8 +144,9 @@ def links(known: Found, job: Job, view: RunView, width: int) -> Iterator[Content
         if exchange is not None:
             text = (
                 f"#{trial.number}: a step takes {format_short_time(exchange.ddp_step_s)}, "
-                f"{format_short_time(exchange.exposed_s)} of it for the exchange of gradients; averaging "
-                f"{format_bytes(exchange.averaging_bytes)} takes {format_short_time(exchange.averaging_s)}"
+                f"{format_short_time(exchange.exposed_s)} of it for the exchange of gradients; "
+                f"averaging {format_bytes(exchange.averaging_bytes)} takes "
+                f"{format_short_time(exchange.averaging_s)}"
             )
             yield from hanging("  trial    ", text, width)
     if view.local_sgd is not None:
@@ -159,8 +160,8 @@ def _link(link: Link, job: Job, width: int) -> Iterator[Content]:
     yield from hanging("  ranks    ", text, width)
     if link.sizes():
         text = (
-            f"{format_short_time(link.latency_s)} latency, {format_quantity(link.bus_bytes_per_s, 'B/s')} "
-            "on the bus"
+            f"{format_short_time(link.latency_s)} latency, "
+            f"{format_quantity(link.bus_bytes_per_s, 'B/s')} on the bus"
         )
         yield from hanging("  link     ", text, width)
     meaning = of_link(link, job)

@@ -8,36 +8,33 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 from textual import work
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
-from textual.highlight import highlight
 from textual.widget import Widget
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from autotune.display.output import one_line
-from autotune.events import Document, FilesExported
+from autotune.events import Document
 from autotune.view import RunView
 from tui import bindings
-from tui.answer import files, pages, verdict
+from tui.answer import commands, files, pages, verdict
 from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
-from tui.children import Children
+from tui.children import Children, Reply
 from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
+from tui.widgets.file_preview import FilePreview
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark, padded
 from tui.widgets.rule import Rule
 
 EXPORT_LIMIT_S = 1000.0
-_HIGHLIGHT_UP_TO = 40_000
-"""Characters up to which a preview is coloured; longer ones are shown plain."""
 
 
 class ExportScreen(RunScreen):
@@ -56,7 +53,6 @@ class ExportScreen(RunScreen):
         """Which of the offers is taken; 0 is the recommended one."""
         self._written: dict[str | None, tuple[AnswerFile, ...]] = {}
         """Files that were written here, by the kind of what they are for."""
-        self._previewed: AnswerFile | None = None
         self._doing = ""
         self._doing_since_s = 0.0
         self._said = ""
@@ -81,10 +77,7 @@ class ExportScreen(RunScreen):
                 yield Page(id="evidence")
                 yield Rule("beyond this evidence", id="rule-limits")
                 yield Page(id="limits")
-            with Container(id="side"):
-                yield Rule("preview", id="rule-preview")
-                with VerticalScroll(id="preview-scroll"):
-                    yield Static("", id="preview", markup=False)
+            yield FilePreview(id="side")
 
     def on_mount(self) -> None:
         """Begins with the list of files under the keyboard."""
@@ -199,18 +192,7 @@ class ExportScreen(RunScreen):
         wants = self.has_class("-preview") or self.has_class("-wide")
         if at < 0 or not wants:
             return
-        file = found[at]
-        if file == self._previewed:
-            return
-        self._previewed = file
-        text, language = files.preview(file)
-        title = f"preview  {file.name}" + (f"  {file.verified_with}" if file.verified_with else "")
-        self.query_one("#rule-preview", Rule).tell(title=title)
-        preview = self.query_one("#preview", Static)
-        if language and len(text) <= _HIGHLIGHT_UP_TO:
-            preview.update(highlight(text, language=language))
-        else:
-            preview.update(Content(text))
+        self.query_one(FilePreview).show(found[at])
 
     def _update(self, name: str, rows: Iterable[Content]) -> None:
         is_there = self.query_one(f"#{name}", Page).show(rows)
@@ -256,7 +238,7 @@ class ExportScreen(RunScreen):
 
     def _take(self, number: int) -> None:
         self._taken = number
-        self._previewed = None
+        self.query_one(FilePreview).forget()
         self._show()
 
     def action_preview(self) -> None:
@@ -266,7 +248,7 @@ class ExportScreen(RunScreen):
         self.toggle_class("-preview")
         if self.has_class("-preview"):
             self._show_preview()
-            self.query_one("#preview-scroll").focus()
+            self.query_one(FilePreview).take_focus()
         else:
             self.query_one("#files").focus()
 
@@ -285,44 +267,38 @@ class ExportScreen(RunScreen):
             return
         if self._doing:
             return
-        exported = self.now.view.exported
-        usual = Path(exported.directory) if exported is not None else directory.out
-        if offer.kind is not None:
-            usual = usual.with_name(f"{usual.name}-{offer.kind.replace(' ', '-')}")
+        usual = commands.usual_place(directory, offer, self.now.view.exported)
 
         def chosen(text: str | None) -> None:
             if text:
-                self._write(self._words(text, offer))
+                self._write(commands.export(directory, text, offer), offer)
 
         title = f"Write the files of {offer.title}, {offer.configuration}, to"
         self.app.push_screen(Prompt(title, "a directory", str(usual)), chosen)
 
-    def _words(self, out: str, offer: Offer) -> list[str]:
-        directory = self.now.directory
-        run = str(directory.path) if directory is not None else self.now.name
-        words = ["export", run, "--out", out]
-        if offer.kind is not None:
-            words += ["--alternative", offer.kind.replace(" ", "-")]
-        return words
-
-    @work(exclusive=True, group="write", exit_on_error=False)
-    async def _write(self, words: list[str]) -> None:
-        offer = self._offer
-        self._doing = "autotune export: writes the files, each is read back by its consumer"
+    async def _ask(self, what: str, words: list[str]) -> Reply:
+        """Asks a child, and tells what is waited for."""
+        self._doing = what
         self._doing_since_s = time.monotonic()
         self._show_doing()
         try:
-            answer = await self._children.ask([*words, "--json"], time_limit_s=EXPORT_LIMIT_S)
+            return await self._children.ask([*words, "--json"], time_limit_s=EXPORT_LIMIT_S)
         finally:
             self._doing = ""
             if self.is_mounted:
                 self._show_doing()
+
+    @work(exclusive=True, group="write", exit_on_error=False)
+    async def _write(self, words: list[str], offer: Offer) -> None:
+        answer = await self._ask(
+            "autotune export: writes the files, each is read back by its consumer", words
+        )
         if answer.error is not None:
-            self._refused(words, *answer.error)
+            self._refused(words, offer, *answer.error)
             return
-        event = _exported(answer.document or {})
-        self._written[offer.kind if offer is not None else None] = files.of_export(event)
-        self._previewed = None
+        event = files.exported(answer.document or {})
+        self._written[offer.kind] = files.of_export(event)
+        self.query_one(FilePreview).forget()
         self._say(
             f"{len(event.files)} files written to {event.directory}, each read back by its "
             "consumer.",
@@ -330,7 +306,7 @@ class ExportScreen(RunScreen):
         )
         self._show()
 
-    def _refused(self, words: list[str], cause: str, remedy: str | None) -> None:
+    def _refused(self, words: list[str], offer: Offer, cause: str, remedy: str | None) -> None:
         self._say(f"{cause} {remedy or ''}", is_fine=False)
         if "--force" not in (remedy or "") or "--force" in words:
             return
@@ -342,26 +318,47 @@ class ExportScreen(RunScreen):
                 Choice(id="elsewhere", key="e", text="Write somewhere else"),
                 Choice(id="force", key="r", text="Replace them (--force)"),
             ),
-            lambda answer: self._after_refusal(words, answer),
+            lambda answer: self._after_refusal(words, offer, answer),
         )
 
-    def _after_refusal(self, words: list[str], answer: str) -> None:
+    def _after_refusal(self, words: list[str], offer: Offer, answer: str) -> None:
         if answer == "force":
-            self._write([*words, "--force"])
+            self._write([*words, "--force"], offer)
         elif answer == "elsewhere":
             self.action_write()
+
+    def action_go_on(self) -> None:
+        """Starts an engine for a run that ended before it had an answer."""
+        directory = self.now.directory
+        if directory is None or self._doing:
+            return
+        if self.has("engine") or self._answer is not None:
+            self.owner.say("The run goes on." if self.has("engine") else "The run is finished.")
+            return
+        self._resume(commands.resume(directory))
+
+    @work(exclusive=True, group="write", exit_on_error=False)
+    async def _resume(self, words: list[str]) -> None:
+        answer = await self._ask("autotune tune --resume: starts an engine", words)
+        if answer.error is not None:
+            cause, remedy = answer.error
+            self._say(f"{cause} {remedy or ''}", is_fine=False)
+        else:
+            self._say("", is_fine=True)
 
     def action_copy_command(self) -> None:
         """Copies the command that writes the files of what is taken, or goes on with the run."""
         offer, directory = self._offer, self.now.directory
         if directory is None:
             return
-        if offer is None:
-            self.owner.copy(shlex.join(["autotune", "show", str(directory.path)]), "the command")
-            return
         own = self._files
         place = own[0].path.parent if own and own[0].path is not None else directory.out
-        self.owner.copy(shlex.join(["autotune", *self._words(str(place), offer)]), "the command")
+        words = (
+            commands.show(directory)
+            if offer is None
+            else commands.export(directory, str(place), offer)
+        )
+        self.owner.copy(shlex.join(["autotune", *words]), "the command")
 
     def action_copy_file(self) -> None:
         """Copies the file under the cursor."""
@@ -381,13 +378,6 @@ def _refill(listed: OptionList, ids: list[str], rows: list[Content]) -> None:
         return
     kept = before.id if before is not None else None
     listed.highlighted = ids.index(kept) if kept in ids else 0
-
-
-def _exported(document: Document) -> FilesExported:
-    """The answer of `autotune export --json` in the form of the event."""
-    found = document.get("files")
-    listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-    return FilesExported(directory=str(document.get("directory", "")), files=tuple(listed))
 
 
 def _goes_on(now: RunNow) -> bool:

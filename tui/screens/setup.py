@@ -6,8 +6,6 @@ fills the form in; an answer that comes too late for what is filled in now is ne
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from autotune.display import output
 from autotune.events import Document
 from autotune.run_directory import RunDirectory, list_runs
 from tui import bindings
-from tui.children import Answer, Children
+from tui.children import Children, Reply
 from tui.machine.found import Found, of_plan
 from tui.owner import Choice
 from tui.run_now import RunNow
@@ -28,9 +26,9 @@ from tui.screens.base import RunScreen
 from tui.screens.listing import Listing
 from tui.screens.path_picker import PathPicker
 from tui.setup import checks
-from tui.setup.checks import Check, Look
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
-from tui.setup.form import ON, Fault, JobForm
+from tui.setup.form import ON, JobForm
+from tui.setup.inquiry import Inquiry
 from tui.setup.request import form_of_request
 from tui.widgets.form_field import WANTED, FormField
 from tui.widgets.one_line import OneLine
@@ -38,16 +36,7 @@ from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark
 from tui.widgets.rule import Rule
 
-LOOK_DELAY_S = 0.4
-"""Rest after a change before the job's files are looked at."""
-PLAN_DELAY_S = 1.2
-"""Further rest before the job is loaded, which keeps a core busy for a while."""
-LOOK_LIMIT_S = 30.0
-PLAN_LIMIT_S = 600.0
 START_LIMIT_S = 120.0
-NOT_PLANNED = ("trials", "budget", "out", "run_dir", "name")
-"""Fields that change nothing of what a plan tells."""
-_ORDER = {"wrong": 0, "asking": 1, "note": 2, "open": 3, "ok": 4, "none": 5}
 _WIDE = frozenset({"task", "model", "dataset", "out", "more"})
 _SWITCHES = {
     "--resume": ("g", "Go on with that run, with every finished trial (--resume)"),
@@ -69,15 +58,7 @@ class SetupScreen(RunScreen):
         self._form = JobForm()
         self._is_touched = False
         """Whether somebody filled something in here."""
-        self._look: Look | None = None
-        self._plan: Document | None = None
-        self._planned: JobForm | None = None
-        """The form that the plan is of."""
-        self._fault: Fault | None = None
-        """What the last child that loaded or started the job found wrong."""
-        self._doing = ""
-        """What is waited for now, in words."""
-        self._doing_since_s = 0.0
+        self._inquiry = Inquiry(self._children, self._show)
         self._said = ""
         self._is_composed = False
 
@@ -140,7 +121,7 @@ class SetupScreen(RunScreen):
     @property
     def found(self) -> Found:
         """What the last plan told of the machine, for whoever shows readings."""
-        return of_plan(self._plan) if self._plan is not None else Found()
+        return of_plan(self._inquiry.plan) if self._inquiry.plan is not None else Found()
 
     @property
     def processes(self) -> str:
@@ -150,7 +131,7 @@ class SetupScreen(RunScreen):
     @property
     def facts(self) -> tuple[Document, Document]:
         """Facts of the workload and the baseline, by the last plan."""
-        plan = self._plan or {}
+        plan = self._inquiry.plan or {}
         facts, baseline = plan.get("workload"), plan.get("baseline")
         return (
             facts if isinstance(facts, dict) else {},
@@ -167,7 +148,7 @@ class SetupScreen(RunScreen):
         self._form = self._form.with_value(event.name, event.value)
         self._is_touched = True
         self._said = ""
-        self._fault = None
+        self._inquiry.form_changed(self._form)
         self._ask()
         self._show()
 
@@ -176,79 +157,17 @@ class SetupScreen(RunScreen):
         for field in self.query(FormField):
             field.write(form.values.get(field.field.name, ""))
 
-    # What is asked of children.
-
-    def _ask(self) -> None:
-        """Looks at the job again after a rest, and plans it where that is due."""
-        self._look = None if self._form.missing() else self._look
-        if self._planned is not None and not _same_plan(self._planned, self._form):
-            self._plan = self._planned = None
-        self._ask_children(self._form)
+    def _ask(self, *, at_once: bool = False) -> None:
+        self._ask_children(self._form, at_once)
 
     @work(exclusive=True, group="ask", exit_on_error=False)
-    async def _ask_children(self, form: JobForm, *, at_once: bool = False) -> None:
-        self._doing = ""
-        try:
-            await asyncio.sleep(0 if at_once else LOOK_DELAY_S)
-            if form.missing() is not None:
-                return
-            words = self._words(form)
-            if words is None:
-                return
-            self._do("looking at the files")
-            answer = await self._children.ask(
-                words, module="autotune.cli.look", time_limit_s=LOOK_LIMIT_S
-            )
-            self._look = Look.read(answer.document or {}, form, answer.error)
-            self._do("")
-            is_planned = self._planned is not None and _same_plan(self._planned, form)
-            if self._look.fault is not None or is_planned or self.has("engine"):
-                return
-            await asyncio.sleep(0 if at_once else PLAN_DELAY_S)
-            await self._ask_plan(form, words)
-        finally:
-            self._do("")
-
-    async def _ask_plan(self, form: JobForm, words: list[str]) -> None:
-        self._do("autotune plan: loads model and data, probes, checks")
-        answer = await self._children.ask(
-            ["plan", *words, "--json"], time_limit_s=PLAN_LIMIT_S, on_line=self._hear
-        )
-        if answer.error is None:
-            self._plan, self._planned = answer.document, form
-        else:
-            self._fault = form.fault(*answer.error)
-
-    def _words(self, form: JobForm) -> list[str] | None:
-        try:
-            return form.words()
-        except ValueError as error:
-            self._fault = Fault(f"The further options make no sense: {error}.", None, "more")
-            return None
-
-    def _hear(self, line: str) -> None:
-        if line.startswith("Probing"):
-            self._do(f"autotune plan: {line}")
-
-    def _do(self, what: str) -> None:
-        if what and what != self._doing:
-            self._doing_since_s = time.monotonic()
-        self._doing = what
-        self._show()
+    async def _ask_children(self, form: JobForm, at_once: bool) -> None:
+        await self._inquiry.ask(form, at_once=at_once, may_plan=lambda: not self.has("engine"))
 
     # What is shown.
 
-    def _fault_now(self) -> Fault | None:
-        """What keeps the job from being started, as far as it is known."""
-        own = self._form.missing()
-        if own is not None:
-            return own
-        if self._look is not None and self._look.fault is not None:
-            return self._look.fault
-        return self._fault
-
     def _show(self) -> None:
-        if not self._is_composed or not self.query_one("#side").size.width:
+        if not self._is_composed or not self.is_attached or not self._has_width():
             return
         self._show_fields()
         self._show_checks()
@@ -257,23 +176,29 @@ class SetupScreen(RunScreen):
         width = self._side_width()
         steps = [
             row
-            for number, (what, text) in enumerate(checks.steps(self._plan, self._form), start=1)
+            for number, (what, text) in enumerate(
+                checks.steps(self._inquiry.plan, self._form), start=1
+            )
             for row in hanging(f" {number} {what:<9} ", output.one_line(text), width)
         ]
         self.query_one("#steps", Page).show(steps)
         self.query_one("#command", Page).show([Content(self._form.command())])
+
+    def _has_width(self) -> bool:
+        return self.query_one("#side").size.width > 0
 
     def _side_width(self) -> int:
         """Cells of a row beside or below the form."""
         return max(20, self.query_one("#side").size.width - 2)
 
     def _show_fields(self) -> None:
-        task = self._look.task if self._look is not None else ""
+        look = self._inquiry.look
+        task = look.task if look is not None else ""
         shown = self._form.shown(task)
         columns = [name for name in shown if name.endswith("_column")]
         self._add_columns(columns)
         self.query_one("#rule-columns").display = bool(columns)
-        fault = self._fault_now()
+        fault = self._inquiry.fault_of(self._form)
         # A field that nobody has reached yet is open, not wrong.
         is_open = fault is not None and fault == self._form.missing() and not self._said
         for field in self.query(FormField):
@@ -281,14 +206,14 @@ class SetupScreen(RunScreen):
             field.display = name in shown
             is_here = fault is not None and fault.field == name and not is_open
             field.show_fault(fault if is_here else None, self.query_one("#form").size.width)
-            if name.endswith("_column") and self._look is not None:
-                if field.known != self._look.columns:
-                    field.offer(self._look.columns)
-                chosen = self._look.chosen.get(name)
+            if name.endswith("_column") and look is not None:
+                if field.known != look.columns:
+                    field.offer(look.columns)
+                chosen = look.chosen.get(name)
                 field.set_placeholder(
                     f"{chosen} (found)" if chosen else self._form.placeholder(name)
                 )
-            if name == "task" and self._look is not None:
+            if name == "task" and look is not None:
                 field.set_placeholder(f"{task} (auto)" if task else self._form.placeholder(name))
 
     def _add_columns(self, wanted: list[str]) -> None:
@@ -303,29 +228,8 @@ class SetupScreen(RunScreen):
                 there[field.name] = added
             later = there.get(field.name, later)
 
-    def _checks(self) -> list[Check]:
-        missing = self._form.missing()
-        if missing is not None:
-            field = missing.field or "model"
-            text = "not named yet: ⏎ fills it in, d takes the built-in demo"
-            return [Check(mark="open", what=BY_NAME[field].label, text=text, field=field)]
-        found: list[Check] = []
-        if self._look is not None:
-            found += checks.of_look(self._look, self._form)
-        if self._fault is not None:
-            found.append(checks.of_fault(self._fault))
-        if self._plan is not None:
-            found += checks.of_plan(self._plan)
-        elif self.has("engine"):
-            text = "not asked, so that the run that goes on is measured undisturbed"
-            found.append(Check(mark="open", what="space", text=text))
-        elif self._fault_now() is None and not self._doing:
-            text = "space and fit are not asked for yet; c asks now"
-            found.append(Check(mark="open", what="plan", text=text))
-        return sorted(found, key=lambda check: _ORDER[check.mark])
-
     def _show_checks(self) -> None:
-        found = self._checks()
+        found = self._inquiry.checks(self._form, has_engine=self.has("engine"))
         width = self._side_width()
         rows = [
             row
@@ -346,11 +250,11 @@ class SetupScreen(RunScreen):
 
     def _show_doing(self) -> None:
         line = self.query_one("#doing", OneLine)
-        line.display = bool(self._doing or self._said)
-        if self._doing:
-            waited_s = int(time.monotonic() - self._doing_since_s)
-            since = f", {waited_s} s" if waited_s else ""
-            line.say(Content.assemble(" ", mark("asking"), f" asking       {self._doing}{since}"))
+        doing = self._inquiry.doing
+        line.display = bool(doing or self._said)
+        if doing:
+            since = f"{self._inquiry.waited_s:.0f} s"
+            line.say(Content.assemble(" ", mark("asking"), f" asking {since:<6}{doing}"))
         elif self._said:
             line.say(Content.assemble(" ", mark("wrong"), f" {self._said}"))
 
@@ -358,14 +262,14 @@ class SetupScreen(RunScreen):
 
     def action_run(self) -> None:
         """Starts the job, if nothing is known to be wrong with it."""
-        fault = self._fault_now()
+        fault = self._inquiry.fault_of(self._form)
         if fault is not None:
             where = f" at {BY_NAME[fault.field].label}" if fault.field else ""
             self._said = f"not started: something is wrong{where}"
             self._focus_field(fault.field)
             self._show()
             return
-        words = self._words(self._form)
+        words = self._inquiry.words(self._form)
         if words is None:
             self._show()
             return
@@ -389,13 +293,13 @@ class SetupScreen(RunScreen):
     @work(exclusive=True, group="start", exit_on_error=False)
     async def _start_child(self, form: JobForm, words: list[str]) -> None:
         self._said = ""
-        self._do("autotune tune: starts the run")
+        self._inquiry.wait_for("autotune tune: starts the run")
         try:
             answer = await self._children.ask(
                 ["tune", *words, "--detach", "--json"], time_limit_s=START_LIMIT_S
             )
         finally:
-            self._do("")
+            self._inquiry.wait_for("")
         path = _path(answer)
         if answer.error is not None or path is None:
             self._not_started(form, words, answer)
@@ -403,12 +307,12 @@ class SetupScreen(RunScreen):
         self.owner.attach(RunDirectory(path))
         self.owner.action_go("search")
 
-    def _not_started(self, form: JobForm, words: list[str], answer: Answer) -> None:
+    def _not_started(self, form: JobForm, words: list[str], answer: Reply) -> None:
         cause, remedy = answer.error or ("The run was not started.", None)
-        self._fault = form.fault(cause, remedy)
+        fault = self._inquiry.fault = form.fault(cause, remedy)
         self._said = "not started"
         self._show()
-        offered = [(flag, *_SWITCHES[flag]) for flag in self._fault.switches]
+        offered = [(flag, *_SWITCHES[flag]) for flag in fault.switches]
         if offered:
             self.owner.ask_user(
                 cause,
@@ -420,19 +324,19 @@ class SetupScreen(RunScreen):
                 lambda choice: self._start([*words, choice]) if choice != "back" else None,
             )
         else:
-            self._focus_field(self._fault.field)
+            self._focus_field(fault.field)
 
     def action_fill_in(self) -> None:
         """Gives the keyboard to the field that lacks something, or to the first one."""
-        fault = self._fault_now()
-        shown = self._form.shown(self._look.task if self._look is not None else "")
+        fault = self._inquiry.fault_of(self._form)
+        look = self._inquiry.look
+        shown = self._form.shown(look.task if look is not None else "")
         self._focus_field(fault.field if fault is not None and fault.field else shown[0])
 
     def action_check(self) -> None:
         """Asks about the job now."""
-        self._fault = None
-        self._plan = self._planned = None
-        self._ask_children(self._form, at_once=True)
+        self._inquiry.forget_plan()
+        self._ask(at_once=True)
 
     def action_demo(self) -> None:
         """Switches the built-in job on or off."""
@@ -491,15 +395,6 @@ class SetupScreen(RunScreen):
             self.query_one(f"#field-{name.replace('_', '-')}", FormField).take_focus()
 
 
-def _same_plan(one: JobForm, other: JobForm) -> bool:
-    """Whether two forms are planned alike."""
-    return all(
-        one.values.get(field.name) == other.values.get(field.name)
-        for field in FIELDS
-        if field.name not in NOT_PLANNED
-    )
-
-
-def _path(answer: Answer) -> Path | None:
+def _path(answer: Reply) -> Path | None:
     path = (answer.document or {}).get("path")
     return Path(path) if isinstance(path, str) else None
