@@ -132,8 +132,8 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
     from autotune.cost.memory.question import Question
     from autotune.estimating.document import document
     from autotune.tracing.client import trace_workload
-    from autotune.tracing.request import Target as TraceTarget
     from autotune.tracing.request import ALL_FORMS, TraceRequest
+    from autotune.tracing.request import Target as TraceTarget
 
     wanted = TraceRequest(
         workload=request.spec,

@@ -23,6 +23,7 @@ from autotune.workload.spec import WorkloadSpec
 from probes import nvml, store
 from probes.known import known_machine, refreshed
 from probes.machine import Machine
+from probes.memory import read_memory
 from probes.survey import SurveyProgress
 
 if TYPE_CHECKING:
@@ -109,14 +110,11 @@ def _target(reader: Reader, chosen: options.Estimate) -> Target:
             return _here()
         return Target(name=UNNAMED, kind="cuda", total_bytes=given, total_from="as given")
     if name.lower() == "cpu":
-        machine = known_machine(on_progress=_tell) if given is None else None
-        return Target(
-            name="CPU",
-            kind="cpu",
-            total_bytes=given if machine is None else machine.host.available_bytes,
-            total_from="as given" if machine is None else "available here now",
-            machine=machine,
-        )
+        if given is None:
+            given, total_from = read_memory().available_bytes, "available here now"
+        else:
+            total_from = "as given"
+        return Target(name="CPU", kind="cpu", total_bytes=given, total_from=total_from)
     try:
         known = devices.find(name)
     except UsageError as error:
