@@ -25,6 +25,7 @@ from autotune.tracing.places import Places
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
 _SUM = "_autotune_sum"
+_GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -178,7 +179,11 @@ class Recorder(TorchDispatchMode):
         if self._is_sum_of_gradients(func, args, kwargs):
             return self._summed(args, module)
         try:
-            result = self._memo.ask(func, args, kwargs)
+            result = (
+                _grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
+                if func is _GROUPED_MM
+                else self._memo.ask(func, args, kwargs)
+            )
         except (DynamicOutputShapeException, DataDependentOutputException):
             result = self._by_value(func, args, kwargs)
         else:
@@ -227,3 +232,26 @@ class Recorder(TorchDispatchMode):
             # Its own error names the operator.
             return func(*args, **kwargs)
         return shadows.with_value(self._mode, value)
+
+
+def _grouped_mm(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Products of groups of rows, one a matrix, as experts make them.
+
+    torch's own answer on fake tensors knows one device's types only.
+    """
+    if left.ndim == right.ndim == 2:
+        assert offs is not None
+        shape = (offs.shape[0], left.shape[0], right.shape[1])
+    elif left.ndim == 2:
+        shape = (left.shape[0], right.shape[2])
+    elif right.ndim == 2:
+        shape = (left.shape[1], right.shape[1])
+    else:
+        shape = (left.shape[0], left.shape[1], right.shape[2])
+    return left.new_empty(shape, dtype=out_dtype or left.dtype)
