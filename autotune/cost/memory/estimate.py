@@ -21,7 +21,6 @@ from autotune.cost.memory.reserved import Run, gradient_bytes
 from autotune.cost.memory.trace import Kind, StepTrace, TracedWorkload
 from autotune.units import format_bytes
 
-
 _GROWING: Mapping[Kind, str] = {
     "activations": "activations",
     "logits": "logits",
