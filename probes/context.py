@@ -17,8 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TextIO
 
 from probes.child import run_module
+from probes.devices.nvml import Fault, ask
 from probes.machine import Device
-from probes.nvml import Fault, ask
 from probes.reading import CONTEXT, WORKSPACES, Reading
 
 if TYPE_CHECKING:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
+
+from pydantic import TypeAdapter
 
 from probes.reading import Finding, Reading
 
@@ -203,6 +206,12 @@ class Link:
     def barrier_s(self) -> float | None:
         """Seconds of a barrier, on the rank that took longest."""
         return next((r.value for r in self.readings if r.name == BARRIER), None)
+
+
+@cache
+def link_adapter() -> TypeAdapter[Link]:
+    """The codec between links and JSON."""
+    return TypeAdapter(Link)
 
 
 def _mean(values: list[float] | list[int], weights: list[float]) -> float:

@@ -13,11 +13,12 @@ from typing import TextIO
 
 from pydantic import TypeAdapter
 
-from probes import allocation, context, matmul, nvml, store, torch_devices
+from probes import allocation, context, matmul, store
 from probes.copies import host_copies, memory_bandwidth
+from probes.devices import nvml, torch_devices
+from probes.devices.torch_devices import TorchView
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
 from probes.present import present
-from probes.torch_devices import TorchView
 from probes.wording import first_line
 
 TIME_LIMIT_S = 60.0

@@ -233,6 +233,15 @@ def trial(context: typer.Context, chosen: options.Trial) -> int:
     return command.run(context, chosen)
 
 
+@app.command("tui")
+@takes(options.Tui)
+def tui(context: typer.Context, chosen: options.Tui) -> int:
+    """Set up a job, watch a run live, or look back at one, on the whole screen."""
+    from autotune.cli.commands import tui as command
+
+    return command.run(context, chosen)
+
+
 @app.command("doctor")
 @takes(options.Doctor)
 def doctor(context: typer.Context, chosen: options.Doctor) -> int:

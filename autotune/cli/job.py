@@ -252,7 +252,7 @@ def _task(reader: Reader, chosen: Workload) -> Task:
         if getattr(chosen, name) is not None:
             output.talk(f"Task {task}, because of {reader.flag(name)}.")
             return task
-    architecture = _architecture(chosen.model or chosen.model_config or "")
+    architecture = architecture_of(chosen.model or chosen.model_config or "")
     for ending, task in _TASK_OF_ARCHITECTURE.items():
         if architecture.endswith(ending):
             output.talk(f"Task {task}, because the model is a {output.one_line(architecture)}.")
@@ -276,7 +276,7 @@ def _must_be_there(what: str, value: str | None) -> None:
         )
 
 
-def _architecture(source: str) -> str:
+def architecture_of(source: str) -> str:
     """The class that a local config names; empty where there is none, or no such file."""
     path = Path(source).expanduser()
     try:

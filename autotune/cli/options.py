@@ -246,6 +246,40 @@ class Tune(Plan):
         bool,
         option("--dry-run", "Show the plan and run nothing, as plan does.", panel=RUN),
     ] = False
+    tui: Annotated[
+        bool,
+        option(
+            "--tui",
+            "Show the run in the terminal UI; off a terminal in plain lines, as without it.",
+            panel=OUTPUT,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tui(Out, Runs, Search, Goal, Workload):
+    """Options of `tui`: those of a job fill the form in."""
+
+    name: Annotated[str | None, option("--name", "Name of the run to set up.", panel=RUN)] = None
+
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's name, its directory, or last for the newest; without one, set up a job.",
+            show_default=False,
+        ),
+    ] = None
+    theme: Annotated[
+        str,
+        option("--theme", "Colours of the screen.", panel=OUTPUT, choices=("dark", "light")),
+    ] = "dark"
+    ascii: Annotated[
+        bool, option("--ascii", "Show nothing but ASCII characters.", panel=OUTPUT)
+    ] = False
+    no_mouse: Annotated[
+        bool, option("--no-mouse", "Leave the mouse to the terminal.", panel=OUTPUT)
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -361,5 +395,16 @@ class Doctor(Json):
     """Options of `doctor`."""
 
 
-ALL: tuple[type, ...] = (Tune, Probe, Estimate, ListRuns, Show, Export, Verify, Trial, Doctor)
+ALL: tuple[type, ...] = (
+    Tune,
+    Probe,
+    Estimate,
+    ListRuns,
+    Show,
+    Export,
+    Verify,
+    Trial,
+    Doctor,
+    Tui,
+)
 """Options of every command (those of `plan` are among those of `tune`)."""

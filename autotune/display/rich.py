@@ -18,6 +18,7 @@ from rich.text import Text
 
 from autotune.display import wording
 from autotune.display.output import one_line
+from autotune.display.quiet import is_on_cpu
 from autotune.display.report import Block
 from autotune.events import Record, TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate, format_seconds
@@ -183,7 +184,7 @@ def _now(view: RunView) -> str:
     # The last picture before the panel stands still says that it will.
     stage = view.progress.stage if view.progress else ""
     is_about_to_rest = stage in ("warm-up", "speed") or trial.purpose == "confirm"
-    rests = "  (this panel rests meanwhile)" if is_about_to_rest and wording.is_on_cpu(view) else ""
+    rests = "  (this panel rests meanwhile)" if is_about_to_rest and is_on_cpu(view) else ""
     return f"now   #{trial.number}  {trial.configuration}{where}{rests}"
 
 

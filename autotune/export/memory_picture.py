@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from autotune.configuration import Checkpointing
 from autotune.errors import ExportError
-from autotune.export.picture import BLUE, GIB, GREY, ORANGE, RED
+from autotune.export.report.picture import BLUE, GIB, GREY, ORANGE, RED
 from autotune.run_directory import write_atomically
 from autotune.units import format_bytes
 

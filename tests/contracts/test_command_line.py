@@ -63,7 +63,7 @@ JOB = WORKLOAD | {
     "--json",
 }
 COMMANDS: dict[str, set[str]] = {
-    "tune": JOB | {"--dry-run"},
+    "tune": JOB | {"--dry-run", "--tui"},
     "plan": JOB,
     "estimate": WORKLOAD
     | {
@@ -82,6 +82,8 @@ COMMANDS: dict[str, set[str]] = {
     "export": {"RUN", "--run-dir", "--alternative", "--out", "--force", "--json"},
     "verify": {"RUN", "--run-dir", "--json"},
     "trial": {"RUN", "NUMBER", "--run-dir", "--json"},
+    "tui": (JOB - {"--resume", "--fresh", "--detach", "--display", "--json"})
+    | {"RUN", "--theme", "--ascii", "--no-mouse"},
     "doctor": {"--json"},
 }
 

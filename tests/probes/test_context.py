@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from probes import context
 from probes.child import ChildResult
-from probes.collectives import buffers_reading
+from probes.collectives.buffers import buffers_reading
 from probes.context import Levels, free_bytes, measure, readings, train_step
 from probes.machine import Device
 from probes.reading import CONTEXT, WORKSPACES

@@ -11,15 +11,16 @@ from typing import Any
 
 import pytest
 
-from probes import known, nvml, store
+from probes import known, store
 from probes.allocation import READING
 from probes.child import ChildResult
+from probes.devices import nvml
+from probes.devices.nvml import NvmlDevice, NvmlView
+from probes.devices.torch_devices import TorchDevice, TorchView
 from probes.known import known_machine, refreshed, run_in_child
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
-from probes.nvml import NvmlDevice, NvmlView
 from probes.present import present
 from probes.survey import SurveyProgress
-from probes.torch_devices import TorchDevice, TorchView
 
 GIB = 2**30
 SPEED = Reading(name="matmul float32", unit="flop_per_s", value=5.0)

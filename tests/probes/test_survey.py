@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from probes import matmul, nvml, store
+from probes import matmul, store
 from probes import survey as module
 from probes.allocation import READING
+from probes.devices import nvml
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
 from probes.survey import PROBES, SurveyProgress, progress_adapter, survey, with_kept_speeds
 from tests.probes.test_store import MACHINE

@@ -20,7 +20,8 @@ from autotune.estimating.ask import EstimateRequest, error_of, estimate
 from autotune.units import parse_bytes
 from autotune.workload.resolve import resolve_model, resolve_spec
 from autotune.workload.spec import WorkloadSpec
-from probes import nvml, store
+from probes import store
+from probes.devices import nvml
 from probes.known import known_machine, refreshed
 from probes.machine import Machine
 from probes.memory import read_memory
