@@ -147,9 +147,7 @@ def _efficient(
     is_causal: bool,
     scale: float | None,
 ) -> torch.Tensor:
-    needs_gradient = torch.is_grad_enabled() and any(
-        t.requires_grad for t in (query, key, value)
-    )
+    needs_gradient = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     bias = None if attn_mask is None else _bias(attn_mask, query, key)
     output: torch.Tensor = torch.ops.aten._scaled_dot_product_efficient_attention(
         query, key, value, bias, needs_gradient, dropout_p, is_causal, scale=scale

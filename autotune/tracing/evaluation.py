@@ -37,9 +37,7 @@ def trace_evaluation(tracer: StepTracer) -> EvaluationTrace:
     kept = NO_BYTES
     if evaluation.keeps_outputs:
         per_sample = (kept_high - kept_low) / (SIZES[1] - SIZES[0])
-        kept = Size(
-            constant_bytes=kept_low - per_sample * SIZES[0], bytes_per_sample=per_sample
-        )
+        kept = Size(constant_bytes=kept_low - per_sample * SIZES[0], bytes_per_sample=per_sample)
     return EvaluationTrace(
         step=step,
         kept=kept,

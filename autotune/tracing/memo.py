@@ -169,9 +169,10 @@ class Memo:
                 return _Output(
                     "view", place, shape, stride, leaf.storage_offset(), dtype, description
                 )
-        if leaf.storage_offset() or storage.nbytes() != self._empty(
-            shape, stride, dtype
-        ).untyped_storage().nbytes():
+        if (
+            leaf.storage_offset()
+            or storage.nbytes() != self._empty(shape, stride, dtype).untyped_storage().nbytes()
+        ):
             return None
         return _Output("new", -1, shape, stride, 0, dtype, description)
 

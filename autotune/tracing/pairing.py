@@ -86,9 +86,7 @@ class Pair:
                 events.append(self._allocated(note, _constant(note), kinds[note.storage]))
         return tuple(events)
 
-    def alone(
-        self, notes: Notes, usual: Events, gradients: Mapping[int, int]
-    ) -> Events | None:
+    def alone(self, notes: Notes, usual: Events, gradients: Mapping[int, int]) -> Events | None:
         """A segment of a single row, where it does something else than the usual one says of it.
 
         Args:
@@ -98,8 +96,7 @@ class Pair:
                 first recording, since both go in the same update.
         """
         if len(notes) == len(usual) and all(
-            note.is_free == event.is_free
-            and (note.is_free or note.num_bytes == event.size.at(1))
+            note.is_free == event.is_free and (note.is_free or note.num_bytes == event.size.at(1))
             for note, event in zip(notes, usual, strict=True)
         ):
             return None
@@ -243,11 +240,7 @@ def _kinds(notes: Notes, labels: Labels) -> dict[int, Kind]:
             kinds[number] = "logits" if _is_logits(note, labels) else "temporary"
             if note.in_forward_code:
                 in_forward.add(number)
-        elif (
-            number in in_forward
-            and not note.in_forward_code
-            and kinds[number] == "temporary"
-        ):
+        elif number in in_forward and not note.in_forward_code and kinds[number] == "temporary":
             # It outlived the forward pass that made it.
             kinds[number] = "activations"
     return kinds

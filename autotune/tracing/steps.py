@@ -33,6 +33,7 @@ _CPU_KERNELS = {
 }
 """Part of an operator's name → the attention kernel that it is of."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Step:
     """The notes of one optimizer step of a single micro-batch."""
@@ -109,9 +110,7 @@ class StepTracer:
                 stack.enter_context(self.places.followed())
                 stack.enter_context(self.recorder)
                 self.recorder.calibrate()
-                self.attention = stack.enter_context(
-                    substitutes.as_on(self._target, self.recorder)
-                )
+                self.attention = stack.enter_context(substitutes.as_on(self._target, self.recorder))
                 yield
         finally:
             hook.remove()

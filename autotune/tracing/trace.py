@@ -148,9 +148,7 @@ class _Trace:
             return _untraced(None, why(error))
 
     def _tracer(self, stepper: Stepper) -> StepTracer:
-        return StepTracer(
-            stepper, self._batches, self._mode, self._memo, self._request.target
-        )
+        return StepTracer(stepper, self._batches, self._mode, self._memo, self._request.target)
 
     @contextmanager
     def _stepper(self, form: Checkpointing) -> Iterator[Stepper]:

@@ -289,4 +289,3 @@ FAMILIES: Mapping[str, Family] = {
     "ViT": Family(model=_vit, rows=_image_rows, task="sequence-classification"),
     "Mixtral": Family(model=_mixtral, rows=_language_rows),
 }
-

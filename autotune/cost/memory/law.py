@@ -225,7 +225,9 @@ def _upper(lines: Sequence[tuple[float, float, int]]) -> list[int]:
         crossings = [crossing for crossing in crossings if crossing[0] >= at]
         if not crossings:
             return found
-        at, slope, constant, index = min(crossings, key=lambda crossing: (crossing[0], -crossing[1]))
+        at, slope, constant, index = min(
+            crossings, key=lambda crossing: (crossing[0], -crossing[1])
+        )
         current = (slope, constant, index)
         found.append(index)
 

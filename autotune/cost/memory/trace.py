@@ -16,9 +16,7 @@ from autotune.configuration import Checkpointing
 
 Phase: TypeAlias = Literal["setup", "forward", "backward", "optimizer", "evaluation"]
 """What the job does while a storage comes or goes; "setup" is before the first step."""
-Kind: TypeAlias = Literal[
-    "weights", "gradients", "optimizer", "activations", "logits", "temporary"
-]
+Kind: TypeAlias = Literal["weights", "gradients", "optimizer", "activations", "logits", "temporary"]
 """What a storage is for. Weights include buffers; activations are what a forward pass leaves for
 the backward pass, the batch among them; logits are all storages over the model's outputs; what
 goes again where it came is temporary."""
