@@ -27,7 +27,7 @@ from autotune.search.session import Session
 from autotune.view import RunView, fold
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.spec import WorkloadSpec
-from probes.meeting import split
+from probes.ranks.meeting import split
 
 
 def check_out(out: Path, *, run: str | None, force: bool) -> None:
@@ -121,6 +121,7 @@ def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
             for name, value in launch_environment(view, configuration, request).items()
         },
         repair_loss=view.parity is not None and view.parity.repaired,
+        has_unused_parameters=view.parity is not None and bool(view.parity.unused_parameters),
         trials=view.trials,
         total_steps=request.total_steps,
         driver=request.driver,

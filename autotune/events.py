@@ -13,6 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, JsonValue, TypeAdapter
 
 from autotune.outcome import MemoryUse, Outcome, Purpose
+from probes.link import Link
 
 SCHEMA = 1
 
@@ -36,6 +37,19 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeStarted:
+    """A probe of the machine begins; none does where stored readings of it are taken."""
+
+    probe: str
+    number: int
+    """Counts from 1."""
+    num_probes: int
+    readings: tuple[Document, ...]
+    """What the probes before it measured, in the JSON form of `probes.reading.Reading`."""
+    kind: Literal["probe_started"] = "probe_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineProbed:
     """The probes ended, or stored readings of the unchanged machine were taken."""
 
@@ -48,6 +62,14 @@ class MachineProbed:
     limit_source: str
     """Where the limit comes from, in words."""
     kind: Literal["machine_probed"] = "machine_probed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkProbed:
+    """What exchanges between the ranks cost was measured, on the ranks of the trials."""
+
+    link: Link
+    kind: Literal["link_probed"] = "link_probed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +98,9 @@ class ParityChecked:
     gradient_difference: float | None
     """Largest relative difference of the gradient norm."""
     detail: str
+    unused_parameters: tuple[str, ...] = ()
+    """Trained parameters that got no gradient in the check: the wrapper that exchanges gradients
+    has to look for them."""
     kind: Literal["parity_checked"] = "parity_checked"
 
 
@@ -234,6 +259,8 @@ class NoiseScaleMeasured:
     rows_per_micro_batch: int
     is_preconditioned: bool
     note: str
+    plain_interval: tuple[float, float | None] | None = None
+    """That of the plain gradient, which clipping looks at; None where it was not told."""
     kind: Literal["noise_scale_measured"] = "noise_scale_measured"
 
 
@@ -336,7 +363,9 @@ class RunEnded:
 
 Event: TypeAlias = (
     RunStarted
+    | ProbeStarted
     | MachineProbed
+    | LinkProbed
     | WorkloadLoaded
     | ParityChecked
     | SpacePlanned

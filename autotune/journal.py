@@ -162,11 +162,80 @@ def _is_json(line: bytes) -> bool:
     return True
 
 
-def _bytes_if_there(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
+class Tail:
+    """Reads what a journal gained since the last look; any number of readers may do so at a time.
+
+    Lines that a newer version wrote, and that this one does not know, are passed over. A journal
+    that was put in the place of another one is read from its start.
+    """
+
+    def __init__(
+        self, path: Path, progress_path: Path | None = None, *, start_seq: int = 0
+    ) -> None:
+        self._path = path
+        self._progress_path = progress_path
+        self._start_seq = start_seq
+        self._offset = 0
+        self._file_id: int | None = None
+        self._last_progress = b""
+        self.num_restarts = 0
+        """How often another journal was found in the place of the one that was read."""
+
+    def read(self, most_bytes: int | None = None) -> list[Record]:
+        """New records, oldest first; progress comes last, once everything before it was read.
+
+        Args:
+            most_bytes: About how much of the journal to read in one go; None is all of it.
+
+        Raises:
+            OSError: The journal is there and cannot be read.
+        """
+        data, is_all = self._new_lines(most_bytes)
+        records = []
+        for line in data.splitlines():
+            record = _record(line) if line.strip() else None
+            if record is not None and record.seq >= self._start_seq:
+                records.append(record)
+        if is_all and (progress := self._new_progress()) is not None:
+            records.append(progress)
+        return records
+
+    def _new_lines(self, most_bytes: int | None) -> tuple[bytes, bool]:
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return b"", True
+        with file:
+            status = os.fstat(file.fileno())
+            is_other = self._file_id not in (None, status.st_ino)
+            if is_other or status.st_size < self._offset:
+                self._offset = 0
+                self._start_seq = 0
+                self.num_restarts += 1
+            self._file_id = status.st_ino
+            file.seek(self._offset)
+            data = file.read(-1 if most_bytes is None else most_bytes)
+            while most_bytes is not None and data and b"\n" not in data:
+                more = file.read(most_bytes)
+                if not more:
+                    break
+                data += more
+        # A line that is not whole yet is read again: a new writer cuts it off.
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole, most_bytes is None or len(data) < most_bytes
+
+    def _new_progress(self) -> Record | None:
+        if self._progress_path is None:
+            return None
+        try:
+            progress = self._progress_path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if progress == self._last_progress:
+            return None
+        self._last_progress = progress
+        return _record(progress) if progress else None
 
 
 def follow(
@@ -182,33 +251,13 @@ def follow(
     Yields None at every poll that found nothing, so that a caller can look around; ends after
     `should_stop()` is true and what was written before has been read.
     """
-    offset = 0
-    last_progress = b""
+    tail = Tail(path, progress_path, start_seq=start_seq)
     while True:
         stopping = should_stop()
-        found = False
-        if path.exists():
-            with path.open("rb") as file:
-                file.seek(offset)
-                data = file.read()
-            # A line that is not whole yet is read again: a new writer cuts it off.
-            whole = data[: data.rfind(b"\n") + 1]
-            offset += len(whole)
-            for line in whole.splitlines():
-                record = _record(line) if line.strip() else None
-                if record is not None and record.seq >= start_seq:
-                    found = True
-                    yield record
-        if progress_path is not None:
-            progress = _bytes_if_there(progress_path)
-            if progress and progress != last_progress:
-                last_progress = progress
-                record = _record(progress)
-                if record is not None:
-                    found = True
-                    yield record
+        records = tail.read()
+        yield from records
         if stopping:
             return
-        if not found:
+        if not records:
             yield None
         time.sleep(poll_s)

@@ -95,6 +95,20 @@ class Exchange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Distances:
+    """How far apart the ranks of local SGD were before each averaging, and how far they had come.
+
+    Estimates from a sample of what is trained, where that is large; the learning rate decides the
+    scale of both.
+    """
+
+    apart_squared: tuple[float, ...]
+    """Squared distance of a rank's parameters from their mean, in the mean over the ranks."""
+    moved_squared: tuple[float, ...]
+    """Squared distance of that mean from the one of the averaging before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GradientWindow:
     """Squared norms of the gradients of one optimizer step, in fp32 and without loss scaling.
 
@@ -141,8 +155,8 @@ class Measured:
     phases: Phases | None = None
     exchange: Exchange | None = None
     """None where one rank trained, or where it was not measured."""
-    gradients: GradientNorms | None = None
-    """None where no pass for gradient norms was made."""
+    distances: Distances | None = None
+    """None where the ranks exchanged gradients, or one rank trained."""
     kind: Literal["measured"] = "measured"
 
 

@@ -101,11 +101,7 @@ def rerun_trial(run: RunDirectory, number: int) -> tuple[TrialView, TrialResult]
                 result = run_trial(
                     pool,
                     trial.configuration,
-                    trial_plan(
-                        request,
-                        view.machine.usable_bytes,
-                        repair_loss=view.parity is not None and view.parity.repaired,
-                    ),
+                    trial_plan(request, view.machine.usable_bytes, view.parity),
                     log=log,
                     interval=samples_per_s_interval,
                     on_progress=lambda progress: None,

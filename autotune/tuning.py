@@ -42,6 +42,7 @@ from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
 from autotune.search.history import History, finished_trials
+from autotune.search.link import know_link
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
@@ -120,6 +121,7 @@ def _tune(session: Session, request: Request) -> RunEnded:
     with prepare_job(session, request) as job:
         if job is None:
             return _stopped(session)
+        know_link(session, request, job, view)
         engine, history = _engine(session, job, view, request)
         strategy = make_strategy(
             request, session, history, digest=job.digest, machine=job.machine.likeness

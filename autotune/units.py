@@ -74,6 +74,13 @@ def format_seconds(seconds: float) -> str:
     return f"{int(seconds) // 3600}:{int(seconds) % 3600 // 60:02d} h"
 
 
+def format_short_time(seconds: float) -> str:
+    """A time of an exchange, by thousands: `51.2 µs`, `1.2 ms`, `0.34 s`."""
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    return format_quantity(seconds * 1e6, "µs") if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
+
+
 def format_clock(seconds: float) -> str:
     """Time since a start: `04:05`, or `1:04:05` past an hour."""
     whole = max(0, int(seconds))

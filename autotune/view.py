@@ -18,12 +18,14 @@ from autotune.events import (
     Document,
     FilesExported,
     HoldChanged,
+    LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
     NoiseScaleMeasured,
     NoteAdded,
     Origin,
     ParityChecked,
+    ProbeStarted,
     RecommendationMade,
     Record,
     RegionClosed,
@@ -41,6 +43,7 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Measured, Outcome, Purpose
+from probes.link import link_adapter
 
 Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
 """Where a run stands."""
@@ -89,6 +92,8 @@ class RunView:
     started: RunStarted | None = None
     started_s: float = 0.0
     """When the present or last engine took the run up; the budget counts from here."""
+    probing: ProbeStarted | None = None
+    """The probe that runs; None before the first and after the last one."""
     machine: MachineProbed | None = None
     workload: WorkloadLoaded | None = None
     parity: ParityChecked | None = None
@@ -96,6 +101,8 @@ class RunView:
     study: StudyOpened | None = None
     """The study that is shared with other runs, if it is."""
     trials: tuple[TrialView, ...] = ()
+    next_trial: int = 0
+    """A number above that of every trial so far."""
     progress: TrialProgressed | None = None
     """Of the running trial; None between trials."""
     closed: tuple[RegionClosed, ...] = ()
@@ -113,7 +120,8 @@ class RunView:
 
     def trial(self, number: int) -> TrialView | None:
         """The trial with that number."""
-        return next((t for t in self.trials if t.number == number), None)
+        # From the end: who folds a long journal asks for the newest one.
+        return next((t for t in reversed(self.trials) if t.number == number), None)
 
     @property
     def budget_s(self) -> float | None:
@@ -156,6 +164,19 @@ def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
     return view
 
 
+def _with_trial(view: RunView, trial: TrialView) -> RunView:
+    """The view with one more trial, or with one replaced, which comes last then."""
+    trials = view.trials
+    # Most trials are the newest one; only the others are worth a look at all of them.
+    if trial.number >= view.next_trial:
+        trials = (*trials, trial)
+    elif trials and trials[-1].number == trial.number:
+        trials = (*trials[:-1], trial)
+    else:
+        trials = (*(t for t in trials if t.number != trial.number), trial)
+    return replace(view, trials=trials, next_trial=max(view.next_trial, trial.number + 1))
+
+
 def _apply(view: RunView, record: Record) -> RunView:
     event = record.event
     view = replace(view, now_s=max(view.now_s, record.t_s))
@@ -173,13 +194,22 @@ def _apply(view: RunView, record: Record) -> RunView:
                 started=event,
                 started_s=record.t_s,
                 stage="probing",
+                probing=None,
                 trials=finished,
                 progress=None,
                 held=False,
                 ended=None,
             )
+        case ProbeStarted():
+            return replace(view, probing=event)
         case MachineProbed():
-            return replace(view, machine=event, stage="loading")
+            return replace(view, machine=event, probing=None, stage="loading")
+        case LinkProbed():
+            if view.machine is None:
+                return view
+            links = [link_adapter().dump_python(event.link, mode="json")]
+            machine = {**view.machine.machine, "links": links}
+            return replace(view, machine=replace(view.machine, machine=machine))
         case WorkloadLoaded():
             return replace(view, workload=event)
         case ParityChecked():
@@ -196,9 +226,8 @@ def _apply(view: RunView, record: Record) -> RunView:
                 why=event.why,
                 started_s=record.t_s,
             )
-            others = tuple(t for t in view.trials if t.number != event.number)
             stage: Stage = "confirming" if event.purpose in ("confirm", "memory") else view.stage
-            return replace(view, trials=(*others, trial), progress=None, stage=stage)
+            return replace(_with_trial(view, trial), progress=None, stage=stage)
         case TrialProgressed():
             running = view.running
             if running is None or running.number != event.number:
@@ -217,8 +246,7 @@ def _apply(view: RunView, record: Record) -> RunView:
                 overhead_s=event.overhead_s,
                 predicted=event.predicted,
             )
-            others = tuple(t for t in view.trials if t.number != event.number)
-            return replace(view, trials=(*others, finished_trial), progress=None)
+            return replace(_with_trial(view, finished_trial), progress=None)
         case TrialReceived():
             received = TrialView(
                 number=event.number,
@@ -229,8 +257,7 @@ def _apply(view: RunView, record: Record) -> RunView:
                 outcome=event.outcome,
                 origin=event.origin,
             )
-            others = tuple(t for t in view.trials if t.number != event.number)
-            return replace(view, trials=(*others, received))
+            return _with_trial(view, received)
         case TrialsAwaited():
             return view
         case RegionClosed():

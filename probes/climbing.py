@@ -129,7 +129,7 @@ def _climb_device(
 ) -> None:
     import torch
 
-    from probes import torch_devices
+    from probes.devices import torch_devices
 
     kind, _, index = place.partition(":")
     blocks = [torch.zeros(1, device=place)]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from probes.devices.nvml import NvmlView
 from probes.memory import read_text
-from probes.nvml import NvmlView
 
 MEASURING = 1
 """Counts up whenever the probes measure differently."""

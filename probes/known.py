@@ -13,11 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from probes import nvml, store
+from probes import store
 from probes.child import ChildResult, run_module
-from probes.devices import FROM_HOST, FROM_NVML, assumed
+from probes.devices import nvml
+from probes.devices.joined import FROM_HOST, FROM_NVML, assumed
+from probes.devices.nvml import NvmlView
+from probes.devices.torch_devices import TorchDevice, TorchView
 from probes.machine import Finding, Machine, machine_adapter
-from probes.nvml import NvmlView
 from probes.present import present
 from probes.survey import (
     TIME_LIMIT_S,
@@ -26,7 +28,6 @@ from probes.survey import (
     try_allocation,
     with_kept_speeds,
 )
-from probes.torch_devices import TorchDevice, TorchView
 
 _START_S = 30.0
 """Time beyond the survey's own that its process gets to start and to load torch."""

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
+
+from pydantic import TypeAdapter
 
 from probes.reading import Finding, Reading
 
@@ -13,6 +16,8 @@ COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 
 BARRIER = "barrier"
 """Name of the reading of a barrier."""
+BUFFERS = "communication buffers"
+"""Name of the reading of what the exchange keeps of a device."""
 _SLOPE_RATIO = 16
 """The bandwidth comes from the sizes down to this part of the largest."""
 
@@ -201,6 +206,12 @@ class Link:
     def barrier_s(self) -> float | None:
         """Seconds of a barrier, on the rank that took longest."""
         return next((r.value for r in self.readings if r.name == BARRIER), None)
+
+
+@cache
+def link_adapter() -> TypeAdapter[Link]:
+    """The codec between links and JSON."""
+    return TypeAdapter(Link)
 
 
 def _mean(values: list[float] | list[int], weights: list[float]) -> float:

@@ -8,12 +8,12 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from probes import devices
+from probes.devices import joined
+from probes.devices.nvml import NvmlView
+from probes.devices.torch_devices import TorchView
 from probes.fingerprint import digest_of, fingerprint, processor
 from probes.machine import Device, Host, Machine
 from probes.memory import read_host_total_bytes, read_memory, read_num_cores
-from probes.nvml import NvmlView
-from probes.torch_devices import TorchView
 
 
 def present(
@@ -33,7 +33,7 @@ def present(
     """
     memory = read_memory(root)
     num_cores = read_num_cores(root)
-    found = devices.join(nvml, torch, memory, processor=processor(root), environment=environment)
+    found = joined.join(nvml, torch, memory, processor=processor(root), environment=environment)
     state = fingerprint(
         nvml,
         num_cores=num_cores,

@@ -7,6 +7,11 @@ from typing import Literal, TypeAlias
 
 Unit: TypeAlias = Literal["bytes", "bytes_per_s", "flop_per_s", "s", "count", "W", "celsius"]
 
+CONTEXT = "device context"
+"""Name of the reading of what a process takes of a device outside torch's allocator."""
+WORKSPACES = "matrix workspaces"
+"""Name of the reading of what the libraries for matrix products keep inside of it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:

@@ -13,17 +13,25 @@ from typing import TextIO
 
 from pydantic import TypeAdapter
 
-from probes import allocation, matmul, nvml, store, torch_devices
+from probes import allocation, context, matmul, store
 from probes.copies import host_copies, memory_bandwidth
+from probes.devices import nvml, torch_devices
+from probes.devices.torch_devices import TorchView
 from probes.machine import Device, Finding, Machine, Reading, machine_adapter
 from probes.present import present
-from probes.torch_devices import TorchView
 from probes.wording import first_line
 
 TIME_LIMIT_S = 60.0
 """Time that a survey may take where the caller does not say."""
 
-PROBES = ("devices and memory", "allocation", "memory bandwidth", "copies", "arithmetic rate")
+PROBES = (
+    "devices and memory",
+    "allocation",
+    "memory bandwidth",
+    "copies",
+    "arithmetic rate",
+    "context",
+)
 """The probes in their order."""
 
 
@@ -231,6 +239,9 @@ def _measure(torch: ModuleType, device: Device, notes: _Notes, *, num_devices: i
     if notes.begin(4):
         with notes.guarding("arithmetic rate"):
             _measure_dtypes(torch, device, notes)
+    if device.kind != "cpu" and notes.begin(5):
+        with notes.guarding("context"):
+            readings.extend(context.measure(device, time_limit_s=max(10.0, notes.remaining_s)))
     if num_devices > 1:
         readings[first:] = [_on(device, reading) for reading in readings[first:]]
 

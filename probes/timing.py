@@ -35,13 +35,8 @@ class Timing:
     @property
     def note(self) -> str | None:
         """What the samples say of the machine's quiet; None if nothing."""
-        slow = sum(sample > OUTLIER_RATIO * self.median_s for sample in self.samples_s)
-        if not slow:
-            return None
-        return (
-            f"{slow} of {len(self.samples_s)} samples took over {OUTLIER_RATIO:g} times the "
-            "median: something else ran on the machine"
-        )
+        slow = slow_samples(self.samples_s)
+        return slow and f"{slow}: something else ran on the machine"
 
     def rate(self, name: str, unit: Unit, amount: float, note: str | None = None) -> Reading:
         """The reading of a call that moves or computes `amount` each time."""
@@ -55,6 +50,15 @@ class Timing:
             half_iqr=half_iqr(rates),
             note="; ".join(notes) or None,
         )
+
+
+def slow_samples(samples: tuple[float, ...]) -> str | None:
+    """Says how many samples stand out; None where none does."""
+    median = statistics.median(samples)
+    num_slow = sum(sample > OUTLIER_RATIO * median for sample in samples)
+    if not num_slow:
+        return None
+    return f"{num_slow} of {len(samples)} samples took over {OUTLIER_RATIO:g} times the median"
 
 
 def half_iqr(samples: tuple[float, ...]) -> float:

@@ -8,12 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from typing import TYPE_CHECKING
 
 import pytest
-
-if TYPE_CHECKING:
-    from tests.testing.tuned import Tuned
 
 _home = tempfile.TemporaryDirectory(prefix="autotune-tests-")
 
@@ -50,9 +46,6 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(_signal, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
-@pytest.fixture(scope="session")
-def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
-    """A finished run of the library call."""
-    from tests.testing.tuned import tune_once
-
-    return tune_once(tmp_path_factory.mktemp("tuned"))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long is begun first, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

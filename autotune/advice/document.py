@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 
 from pydantic import JsonValue, TypeAdapter
@@ -42,13 +43,17 @@ def document(view: RunView, history: History, request: Request) -> Document:
         view.trial(confirmed.baseline_number) if confirmed.baseline_number is not None else None
     )
     facts = _facts(view)
+
+    def efficiency(configuration: Configuration) -> JsonValue:
+        return _efficiency(view, history, configuration, facts)
+
     return {
         "schema": SCHEMA,
         "run": view.run,
         "recommendation": {
             "configuration": _json(chosen.configuration),
             "measured": _readings(chosen.measured),
-            "sample_efficiency": _efficiency(view, history, chosen.configuration, facts),
+            "sample_efficiency": efficiency(chosen.configuration),
             "baseline": {
                 "configuration": _json(history.space.baseline),
                 "measured": _readings(baseline.measured)
@@ -65,20 +70,21 @@ def document(view: RunView, history: History, request: Request) -> Document:
             "reasons": [
                 *reasons(view, history, chosen, confirmed, facts),
             ],
-            "also_consider": list(also_consider(view, facts)),
-            "alternatives": _alternatives(view, history, chosen.configuration),
+            "also_consider": list(also_consider(view, facts, chosen.configuration)),
+            "alternatives": _alternatives(view, history, chosen.configuration, efficiency),
             "not_covered": [
                 *not_covered(history, facts, chosen.configuration, alone=request.alone),
                 *slack(confirmed.memory),
             ],
         },
-        "trials": trials_json(view),
+        "trials": trials_json(view, efficiency),
         "workload": {
             "name": facts.name,
             "task": facts.task,
             "model_class": facts.model_class,
             "precision": facts.precision,
             "loss_repair": view.parity is not None and view.parity.repaired,
+            "has_unused_parameters": bool(view.parity and view.parity.unused_parameters),
         },
         "environment": launch_environment(view, chosen.configuration, request),
         "machine": view.machine.machine if view.machine else {},
@@ -86,8 +92,15 @@ def document(view: RunView, history: History, request: Request) -> Document:
     }
 
 
-def trials_json(view: RunView) -> list[JsonValue]:
-    """All trials of a run as the public document lists them."""
+def trials_json(
+    view: RunView, efficiency: Callable[[Configuration], JsonValue] | None = None
+) -> list[JsonValue]:
+    """All trials of a run as the public document lists them.
+
+    Args:
+        view: The run.
+        efficiency: Sample efficiency of a configuration; without it nothing is said of learning.
+    """
     return [
         {
             "number": trial.number,
@@ -95,6 +108,11 @@ def trials_json(view: RunView) -> list[JsonValue]:
             "configuration": _json(trial.configuration),
             "outcome": trial.outcome.kind,
             "measured": _readings(trial.outcome) if isinstance(trial.outcome, Measured) else {},
+            **(
+                {"sample_efficiency": efficiency(trial.configuration)}
+                if efficiency is not None and isinstance(trial.outcome, Measured)
+                else {}
+            ),
             "predicted": trial.predicted or {},
             "cause": None if isinstance(trial.outcome, Measured) else trial.outcome.cause,
             # Of another engine of a shared study: nothing was measured here.
@@ -173,7 +191,12 @@ def kinds(document: Document) -> tuple[AlternativeKind | str, ...]:
     )
 
 
-def _alternatives(view: RunView, history: History, chosen: Configuration) -> list[JsonValue]:
+def _alternatives(
+    view: RunView,
+    history: History,
+    chosen: Configuration,
+    efficiency: Callable[[Configuration], JsonValue],
+) -> list[JsonValue]:
     """Other configurations that somebody may prefer, by the trials of the search.
 
     What was measured again beside the chosen one and did not win is left out where speed is its
@@ -188,6 +211,7 @@ def _alternatives(view: RunView, history: History, chosen: Configuration) -> lis
             "kind": other.kind,
             "configuration": _json(other.trial.configuration),
             "measured": _readings(other.trial.measured),
+            "sample_efficiency": efficiency(other.trial.configuration),
             "reason": other.reason,
         }
         for other in history.standing.alternatives(trial, history.space.baseline)

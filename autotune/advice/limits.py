@@ -15,7 +15,9 @@ _LONG_TAIL = 2.0
 """Longest sample over the median one from which grouping by length is worth naming."""
 
 
-def also_consider(view: RunView, facts: WorkloadFacts) -> Iterator[str]:
+def also_consider(
+    view: RunView, facts: WorkloadFacts, configuration: Configuration
+) -> Iterator[str]:
     """Levers outside the knobs; none of them was tried."""
     devices = view.machine.machine.get("devices") if view.machine else None
     first = devices[0] if isinstance(devices, list) and devices else {}
@@ -34,6 +36,13 @@ def also_consider(view: RunView, facts: WorkloadFacts) -> Iterator[str]:
     if facts.task in ("causal-lm", "masked-lm"):
         yield "untested: packing texts into full blocks (--packing), if samples are short"
     yield "untested: torch.compile (torch_compile=True), worth its warm-up on long runs"
+    exchanges = configuration.world_size > 1 and configuration.local_sgd_steps == 1
+    parity = view.parity
+    if exchanges and parity and parity.loss_difference is not None and not parity.unused_parameters:
+        yield (
+            "untested: ddp_find_unused_parameters=False, since every parameter got a gradient in "
+            "the check; a Trainer has its ranks look for others in every step"
+        )
     if on_device:
         yield "untested: data loader workers, if the device waits for data"
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from autotune.configuration import Configuration
-from autotune.search.averaging import local_sgd_model
+from autotune.cost.batch_advice import advice_for_clipping
+from autotune.cost.communication import Rate, break_even_steps
+from autotune.cost.decision import Rival, Way, explain
+from autotune.cost.drift import describe_drift
+from autotune.outcome import Exchange, Measured
 from autotune.search.finished import MeasuredTrial
 from autotune.search.history import History
-from autotune.units import format_bytes, format_rate, format_seconds
+from autotune.search.link import link_in
+from autotune.search.ranking import Standing
+from autotune.units import (
+    format_bytes,
+    format_quantity,
+    format_seconds,
+    format_short_time,
+)
 from autotune.view import RunView
 from autotune.workload.facts import WorkloadFacts
 
@@ -27,31 +39,74 @@ def rank_reasons(
     if history.space.baseline.world_size == 1:
         yield "Local SGD is left out: one process has nobody to average with."
         return
-    yield from _distributing(history, configuration)
+    yield from _decision(view, history, configuration)
     yield from _exchange(history)
-    yield from _local_sgd(view, history, configuration, facts)
+    yield from _link(view)
+    for ruled_out in history.space.ruled_out:
+        if ruled_out.what.startswith("local SGD"):
+            yield f"Local SGD is left out: {ruled_out.reason}."
+    if view.local_sgd is not None:
+        yield view.local_sgd.sentence
+    yield from _drift(view, configuration)
+    if configuration.local_sgd_steps > 1 and facts.clips_gradients:
+        yield advice_for_clipping(
+            view.noise_scale.plain_interval if view.noise_scale is not None else None,
+            rows_per_rank=configuration.global_batch_size // configuration.world_size,
+            num_ranks=configuration.world_size,
+            max_grad_norm=facts.hyperparameters.max_grad_norm,
+        )
 
 
-def _best(history: History, *, alone: bool) -> MeasuredTrial | None:
-    trials = [t for t in history.measured if (t.configuration.world_size == 1) == alone]
-    return history.standing.best(trials)
+def _decision(view: RunView, history: History, configuration: Configuration) -> Iterator[str]:
+    """Speed, sample efficiency and product of the answer, and how one process compares."""
+    confirmed = [
+        MeasuredTrial(
+            number=trial.number,
+            purpose=trial.purpose,
+            configuration=trial.configuration,
+            measured=trial.measured,
+        )
+        for trial in view.trials
+        if trial.purpose == "confirm" and trial.measured is not None
+    ]
+    readings = {t.configuration: t.measured for t in (*history.measured, *confirmed)}
+    ways = {c: _way(history, c, measured) for c, measured in readings.items()}
+    if configuration in ways:
+        rival = _rival(history, confirmed, ways, configuration)
+        yield from explain(ways[configuration], tuple(ways.values()), rival)
 
 
-def _distributing(history: History, configuration: Configuration) -> Iterator[str]:
-    """Whether all processes together do better than one."""
-    one, all_ranks = _best(history, alone=True), _best(history, alone=False)
-    if one is None or all_ranks is None:
-        return
-    num = all_ranks.configuration.world_size
-    rates = (
-        f"{format_rate(all_ranks.measured.samples_per_s)} samples/s on {num} processes at "
-        f"{all_ranks.configuration}, {format_rate(one.measured.samples_per_s)} on one at "
-        f"{one.configuration}"
+def _way(history: History, configuration: Configuration, measured: Measured) -> Way:
+    return Way(
+        configuration=configuration,
+        rate=Rate(
+            samples_per_s=measured.samples_per_s,
+            samples_per_s_interval=measured.samples_per_s_ci95,
+            efficiency=history.efficiency(configuration),
+        ),
     )
-    if configuration.world_size == 1:
-        yield f"One process alone is better than all {num} on this link: {rates}."
-    else:
-        yield f"{num} processes do better than one: {rates}."
+
+
+def _rival(
+    history: History,
+    confirmed: list[MeasuredTrial],
+    ways: dict[Configuration, Way],
+    chosen: Configuration,
+) -> Rival | None:
+    """What was measured in the same rounds, and came to more without being shown to be better."""
+    mine = next((trial for trial in confirmed if trial.configuration == chosen), None)
+    if mine is None:
+        return None
+    rounds = Standing(confirmed)
+    gains = {
+        trial.configuration: history.gain(rounds.ratio(trial, mine), trial.configuration, chosen)
+        for trial in confirmed
+        if trial is not mine and history.may_be_chosen(trial.configuration)
+    }
+    best = max(gains, key=lambda configuration: gains[configuration].value, default=None)
+    if best is None or not gains[best].low <= 1 < gains[best].value:
+        return None
+    return Rival(way=ways[best], ratio=gains[best].value, ratio_interval=gains[best].interval)
 
 
 def _exchange(history: History) -> Iterator[str]:
@@ -65,7 +120,7 @@ def _exchange(history: History) -> Iterator[str]:
         f"At {trial.configuration}, exchanging gradients adds {format_seconds(exchange.exposed_s)} "
         f"to {format_seconds(exchange.compute_s)} of computation a step ({share:.0%} of it); one "
         f"averaging of {format_bytes(exchange.averaging_bytes)} takes "
-        f"{format_seconds(exchange.averaging_s)}."
+        f"{format_seconds(exchange.averaging_s)}, {_break_even(exchange)}."
     )
     if exchange.collectives:
         yield (
@@ -75,26 +130,39 @@ def _exchange(history: History) -> Iterator[str]:
         )
 
 
-def _local_sgd(
-    view: RunView, history: History, configuration: Configuration, facts: WorkloadFacts
-) -> Iterator[str]:
-    for ruled_out in history.space.ruled_out:
-        if ruled_out.what.startswith("local SGD"):
-            yield f"Local SGD is left out: {ruled_out.reason}."
-    predicted = view.local_sgd
-    if predicted is None:
+def _break_even(exchange: Exchange) -> str:
+    least = break_even_steps(exchange)
+    if least is None:
+        return "which no number of local SGD steps makes up for"
+    return f"which makes up for itself from {max(2, math.floor(least) + 1)} local SGD steps on"
+
+
+def _link(view: RunView) -> Iterator[str]:
+    """What the wire between the ranks can do, and what is wrong with it."""
+    link = link_in(view)
+    if link is None or not link.sizes():
         return
-    yield predicted.sentence
-    steps = configuration.local_sgd_steps
-    if steps == 1:
-        return
-    efficiency = local_sgd_model(facts).efficiency(steps)
-    trial = next((t for t in history.measured if t.configuration == configuration), None)
-    rate = trial.measured.samples_per_s if trial is not None else None
-    low, high = efficiency.interval
-    speed = f"{format_rate(rate)} samples/s measured" if rate is not None else "the measured speed"
+    way = f" through {link.interface.name}" if link.interface is not None else ""
     yield (
-        f"Local SGD every {steps} steps: {speed}, times a sample efficiency of "
-        f"{efficiency.value:.2f} ({low:.2f} to {high:.2f}, {efficiency.basis})"
-        + (f", is worth {format_rate(rate * efficiency.value)} samples/s." if rate else ".")
+        f"Between the ranks, the smallest all-reduce takes {format_short_time(link.latency_s)} and "
+        f"large ones move {format_quantity(8 * link.bus_bytes_per_s, 'bit/s')}{way} "
+        f"({link.backend})."
     )
+    for finding in link.findings:
+        if finding.is_problem:
+            yield f"{finding.cause} {finding.remedy or ''}".rstrip()
+
+
+def _drift(view: RunView, configuration: Configuration) -> Iterator[str]:
+    """How far apart the ranks were before they averaged, where the answer has them do so."""
+    if configuration.local_sgd_steps == 1:
+        return
+    for trial in view.trials:
+        distances = trial.measured.distances if trial.measured is not None else None
+        if trial.configuration == configuration and distances is not None:
+            yield describe_drift(
+                distances,
+                local_sgd_steps=configuration.local_sgd_steps,
+                num_ranks=configuration.world_size,
+            ).sentence
+            return

@@ -64,7 +64,14 @@ def _batch_reasons(
     size, before = configuration.global_batch_size, history.space.global_batch_size
     if size != before:
         noise = noise_of(view.noise_scale) if view.noise_scale is not None else None
-        yield from advice(before, size, facts, noise).sentences
+        total_steps = view.started.request.get("total_steps") if view.started else None
+        yield from advice(
+            before,
+            size,
+            facts,
+            noise,
+            total_steps=total_steps if isinstance(total_steps, int) else None,
+        ).sentences
         return
     yield (
         f"The global batch size stays {size}: every full optimizer step trains on the same rows in "

@@ -170,6 +170,15 @@ def plan(context: typer.Context, chosen: options.Plan) -> int:
     return command.run(context, chosen)
 
 
+@app.command("estimate")
+@takes(options.Estimate)
+def estimate(context: typer.Context, chosen: options.Estimate) -> int:
+    """Show what fits on a device, here or not, before anything runs."""
+    from autotune.cli.commands import estimate as command
+
+    return command.run(context, chosen)
+
+
 @app.command("probe")
 @takes(options.Probe)
 def probe(context: typer.Context, chosen: options.Probe) -> int:
@@ -220,6 +229,15 @@ def verify(context: typer.Context, chosen: options.Verify) -> int:
 def trial(context: typer.Context, chosen: options.Trial) -> int:
     """Run one trial of a run again, alone."""
     from autotune.cli.commands import trial as command
+
+    return command.run(context, chosen)
+
+
+@app.command("tui")
+@takes(options.Tui)
+def tui(context: typer.Context, chosen: options.Tui) -> int:
+    """Set up a job, watch a run live, or look back at one, on the whole screen."""
+    from autotune.cli.commands import tui as command
 
     return command.run(context, chosen)
 

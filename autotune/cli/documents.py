@@ -7,6 +7,7 @@ import time
 from pydantic import JsonValue
 
 from autotune import journal, lease
+from autotune.display import wording
 from autotune.errors import AutotuneError, JournalError
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView, TrialView, fold
@@ -61,19 +62,7 @@ def trial(view: TrialView) -> JsonValue:
 def state(run: RunDirectory, view: RunView) -> str:
     """running; finished, failed or stopped as its engine said; or killed if it said nothing."""
     held = lease.read(run.lease)
-    if held is not None and held.is_alive:
-        return "running"
-    if view.ended is None:
-        return "killed" if view.started is not None else "not started"
-    if view.ended.exit_code == 0:
-        return "finished"
-    return {
-        4: "nothing feasible",
-        5: "unconfirmed",
-        129: "stopped",
-        130: "stopped",
-        143: "stopped",
-    }.get(view.ended.exit_code, "failed")
+    return wording.run_state(view, is_alive=held is not None and held.is_alive)
 
 
 def overview(run: RunDirectory, view: RunView) -> dict[str, object]:

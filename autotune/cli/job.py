@@ -15,7 +15,7 @@ import typer
 from autotune import request as requests
 from autotune.cli import options
 from autotune.cli.declare import is_given, origin
-from autotune.cli.workload_options import PRECISIONS, TASKS
+from autotune.cli.workload_options import PRECISIONS, TASKS, Workload
 from autotune.display import output
 from autotune.errors import UsageError, WorkloadError
 from autotune.goal import Budget, Goal
@@ -59,6 +59,18 @@ class Reader:
     def flag(self, name: str) -> str:
         """The option as it is typed, and where its value came from if it was not."""
         return f"--{name.replace('_', '-')}{origin(self._context, name)}"
+
+    def exclude(self, chosen: object, one: str, other: str) -> None:
+        """Lets at most one of two options be given.
+
+        Raises:
+            UsageError: Both are.
+        """
+        if getattr(chosen, one) and getattr(chosen, other):
+            raise UsageError(
+                f"{self.flag(one)} and {self.flag(other)} exclude each other.",
+                "Leave one of them out.",
+            )
 
     def choice(self, name: str, value: str, choices: tuple[WordT, ...]) -> WordT:
         """One of several words.
@@ -126,25 +138,20 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
     """
     reader = Reader(context)
     processes = reader.at_least("processes", chosen.processes, 1) or 1
-    for one, other in (("resume", "fresh"), ("model", "model_config"), ("demo", "model")):
-        if getattr(chosen, one) and getattr(chosen, other):
-            raise UsageError(
-                f"{reader.flag(one)} and {reader.flag(other)} exclude each other.",
-                "Leave one of them out.",
-            )
+    reader.exclude(chosen, "resume", "fresh")
     if chosen.resume and not (chosen.demo or chosen.model or chosen.model_config):
         stored = requests.load(find(Path(chosen.run_dir), chosen.name or "last"))
         return _changed(stored, reader, context, chosen)
     micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
     return Request(
-        workload=_workload(reader, chosen),
+        workload=workload_spec(reader, chosen),
         goal=_goal(reader, chosen, micro_batch_size),
         budget=_budget(reader, chosen, Budget()),
         baseline_micro_batch_size=micro_batch_size,
         sampler=reader.choice("sampler", chosen.sampler, options.SAMPLERS),
         driver=reader.choice("driver", chosen.driver, options.DRIVERS),
         processes=processes,
-        local_sgd=_local_sgd(reader, chosen.local_sgd),
+        local_sgd=local_sgd(reader, chosen.local_sgd),
         total_steps=reader.at_least("total_steps", chosen.total_steps, 1),
         seed=reader.seed("seed", chosen.seed) or 0,
         storage=chosen.storage,
@@ -167,7 +174,19 @@ def _changed(
     )
 
 
-def _workload(reader: Reader, chosen: options.Plan) -> WorkloadSpec:
+def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = True) -> WorkloadSpec:
+    """What is trained, as the options say it.
+
+    Args:
+        reader: Of the call.
+        chosen: Its options.
+        needs_dataset: Whether there must be data; without, a spec may name none.
+
+    Raises:
+        UsageError: A value or a combination cannot work.
+    """
+    reader.exclude(chosen, "model", "model_config")
+    reader.exclude(chosen, "demo", "model")
     defaults = WorkloadSpec(task="causal-lm")
     if chosen.demo:
         return replace(
@@ -181,7 +200,7 @@ def _workload(reader: Reader, chosen: options.Plan) -> WorkloadSpec:
             "There is no model to train.",
             "Name one with --model or --model-config, or try the built-in job with --demo.",
         )
-    if not chosen.dataset:
+    if needs_dataset and not chosen.dataset:
         raise UsageError(
             "There is no data to train on.",
             "Name a file, a directory or a hub dataset with --dataset.",
@@ -221,19 +240,19 @@ def _workload(reader: Reader, chosen: options.Plan) -> WorkloadSpec:
     )
 
 
-def _training_seed(reader: Reader, chosen: options.Plan, otherwise: int) -> int:
+def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:
     seed = reader.seed("training_seed", chosen.training_seed)
     return otherwise if seed is None else seed
 
 
-def _task(reader: Reader, chosen: options.Plan) -> Task:
+def _task(reader: Reader, chosen: Workload) -> Task:
     if chosen.task is not None:
         return reader.choice("task", chosen.task, TASKS)
     for name, task in _TASK_OF_COLUMN.items():
         if getattr(chosen, name) is not None:
             output.talk(f"Task {task}, because of {reader.flag(name)}.")
             return task
-    architecture = _architecture(chosen.model or chosen.model_config or "")
+    architecture = architecture_of(chosen.model or chosen.model_config or "")
     for ending, task in _TASK_OF_ARCHITECTURE.items():
         if architecture.endswith(ending):
             output.talk(f"Task {task}, because the model is a {output.one_line(architecture)}.")
@@ -257,7 +276,7 @@ def _must_be_there(what: str, value: str | None) -> None:
         )
 
 
-def _architecture(source: str) -> str:
+def architecture_of(source: str) -> str:
     """The class that a local config names; empty where there is none, or no such file."""
     path = Path(source).expanduser()
     try:
@@ -268,24 +287,28 @@ def _architecture(source: str) -> str:
 
 
 def _goal(reader: Reader, chosen: options.Plan, micro_batch_size: int | None) -> Goal:
-    global_batch_size, sizes = _global_batch_size(reader, chosen.global_batch_size)
-    if global_batch_size and micro_batch_size and global_batch_size % micro_batch_size:
+    wanted, sizes = global_batch_size(reader, chosen.global_batch_size)
+    if wanted and micro_batch_size and wanted % micro_batch_size:
         raise UsageError(
-            f"{reader.flag('global_batch_size')} {global_batch_size} is not a multiple of "
+            f"{reader.flag('global_batch_size')} {wanted} is not a multiple of "
             f"{reader.flag('micro_batch_size')} {micro_batch_size}.",
             "Accumulation fills the global batch with whole micro-batches: change one of the two.",
         )
     return Goal(
-        global_batch_size=global_batch_size,
+        global_batch_size=wanted,
         memory_limit_bytes=reader.parsed("memory_limit", chosen.memory_limit, parse_bytes),
         global_batch_size_range=sizes,
     )
 
 
-def _global_batch_size(
+def global_batch_size(
     reader: Reader, text: str | None
 ) -> tuple[int | None, tuple[int, int] | None]:
-    """The size to keep, or the sizes to choose from."""
+    """The size to keep, or the sizes to choose from.
+
+    Raises:
+        UsageError: It is neither.
+    """
     if text is None:
         return None, None
     if text.strip() == "auto":
@@ -311,7 +334,12 @@ def _budget(reader: Reader, chosen: options.Plan, otherwise: Budget) -> Budget:
     )
 
 
-def _local_sgd(reader: Reader, text: str) -> str:
+def local_sgd(reader: Reader, text: str) -> str:
+    """auto, off or a number of optimizer steps.
+
+    Raises:
+        UsageError: It is none of them.
+    """
     if text in ("auto", "off") or re.fullmatch(r"[1-9]\d*", text):
         return text
     raise UsageError(
@@ -329,7 +357,7 @@ def _learning_rate(reader: Reader, rate: float | None) -> float | None:
     return rate
 
 
-def _lora(reader: Reader, chosen: options.Plan) -> Lora | None:
+def _lora(reader: Reader, chosen: Workload) -> Lora | None:
     rank = reader.at_least("lora_rank", chosen.lora_rank, 1)
     if rank is None:
         return None

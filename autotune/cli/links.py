@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autotune.cli import summary
 from autotune.display import output
-from autotune.units import format_bytes, format_quantity
+from autotune.units import format_bytes, format_quantity, format_short_time
 from probes.link import COLLECTIVES, Link, bus_factor
 
 
@@ -22,7 +22,7 @@ def text(link: Link) -> list[str]:
         rows = [
             (
                 format_bytes(one.num_bytes),
-                duration(one.time.value),
+                format_short_time(one.time.value),
                 f"{100 * one.time.half_iqr / one.time.value:.1f} %",
                 str(len(one.time.samples)),
                 format_quantity(one.algorithm_bytes_per_s, "B/s"),
@@ -35,13 +35,6 @@ def text(link: Link) -> list[str]:
     if link.num_ranks > 2 and link.pairs:
         lines += ["", *_matrix(link)]
     return lines
-
-
-def duration(seconds: float) -> str:
-    """A short time: `51.2 µs`, `1.20 ms`, `0.34 s`."""
-    if seconds >= 0.1:
-        return f"{seconds:.2f} s"
-    return format_quantity(seconds * 1e6, "µs") if seconds < 1e-3 else f"{seconds * 1e3:.3g} ms"
 
 
 def _facts(link: Link) -> list[tuple[str, str]]:
@@ -68,7 +61,7 @@ def _facts(link: Link) -> list[tuple[str, str]]:
         if parts:
             rows.append((f"device {wires.device_index}", ", ".join(parts)))
     if link.sizes():
-        rows.append(("latency", f"{duration(link.latency_s)} for the smallest all-reduce"))
+        rows.append(("latency", f"{format_short_time(link.latency_s)} for the smallest all-reduce"))
         rows.append(
             (
                 "bandwidth",
@@ -77,12 +70,12 @@ def _facts(link: Link) -> list[tuple[str, str]]:
             )
         )
     if link.barrier_s is not None:
-        rows.append(("barrier", duration(link.barrier_s)))
+        rows.append(("barrier", format_short_time(link.barrier_s)))
     if link.num_ranks == 2:
         rows += [
             (
                 "one way",
-                f"{duration(pair.latency_s)} for a few bytes, "
+                f"{format_short_time(pair.latency_s)} for a few bytes, "
                 f"{format_quantity(pair.bytes_per_s, 'B/s')} for {format_bytes(pair.num_bytes)}",
             )
             for pair in link.pairs
@@ -101,7 +94,7 @@ def _matrix(link: Link) -> list[str]:
             if pair is None:
                 row.append("–")
             elif one < other:
-                row.append(duration(pair.latency_s))
+                row.append(format_short_time(pair.latency_s))
             else:
                 row.append(format_quantity(pair.bytes_per_s, "B/s"))
         rows.append(row)

@@ -36,12 +36,12 @@ def across_nodes(processes: int, lead: Callable[[Nodes], int]) -> int:
         AutotuneError: The nodes do not come together, or do not fit together.
     """
     with in_our_words():
-        from probes.nodes import compare, node_of_this_process
+        from probes.ranks.nodes import compare, node_of_this_process
 
         node = node_of_this_process()
         if node is None:
             return lead(Nodes())
-        from probes import agents
+        from probes.ranks import agents
 
         if node.rank > 0:
             return agents.serve(node, on_word=output.talk)

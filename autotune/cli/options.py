@@ -22,6 +22,7 @@ GOAL = "Goal and budget"
 SEARCH = "Search"
 RUN = "The run"
 OUTPUT = "Output"
+DEVICE = "The device"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +246,40 @@ class Tune(Plan):
         bool,
         option("--dry-run", "Show the plan and run nothing, as plan does.", panel=RUN),
     ] = False
+    tui: Annotated[
+        bool,
+        option(
+            "--tui",
+            "Show the run in the terminal UI; off a terminal in plain lines, as without it.",
+            panel=OUTPUT,
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tui(Out, Runs, Search, Goal, Workload):
+    """Options of `tui`: those of a job fill the form in."""
+
+    name: Annotated[str | None, option("--name", "Name of the run to set up.", panel=RUN)] = None
+
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run's name, its directory, or last for the newest; without one, set up a job.",
+            show_default=False,
+        ),
+    ] = None
+    theme: Annotated[
+        str,
+        option("--theme", "Colours of the screen.", panel=OUTPUT, choices=("dark", "light")),
+    ] = "dark"
+    ascii: Annotated[
+        bool, option("--ascii", "Show nothing but ASCII characters.", panel=OUTPUT)
+    ] = False
+    no_mouse: Annotated[
+        bool, option("--no-mouse", "Leave the mouse to the terminal.", panel=OUTPUT)
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,6 +289,59 @@ class Probe(Json, Processes):
     fresh: Annotated[
         bool,
         option("--fresh", "Measure again although nothing changed.", panel=SEARCH),
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate(Json, Processes, Workload):
+    """Options of `estimate`."""
+
+    device: Annotated[
+        str | None,
+        option(
+            "--device",
+            "A device that need not be here, by its name: RTX 4090, A100 80GB, MI300X; cpu for "
+            "training without one. This machine's own by default.",
+            panel=DEVICE,
+            metavar="NAME",
+        ),
+    ] = None
+    device_memory: Annotated[
+        str | None,
+        option(
+            "--device-memory",
+            "Memory that the training process may occupy on the device, for example 24GiB.",
+            panel=DEVICE,
+            metavar="SIZE",
+        ),
+    ] = None
+    global_batch_size: Annotated[
+        str | None,
+        option(
+            "--global-batch-size",
+            "Samples per optimizer step over all processes; without one number, accumulation is "
+            "left open and its worst case taken.",
+            panel=DEVICE,
+            metavar="N|LOW..HIGH|auto",
+        ),
+    ] = None
+    local_sgd: Annotated[
+        str,
+        option(
+            "--local-sgd",
+            "Optimizer steps between two averagings over processes: auto, off or a number.",
+            panel=DEVICE,
+            metavar="auto|off|N",
+        ),
+    ] = "auto"
+    picture: Annotated[
+        str | None,
+        option("--picture", "File for a picture of the answer.", panel=OUTPUT, metavar="FILE.svg"),
+        PATH,
+    ] = None
+    fresh: Annotated[
+        bool,
+        option("--fresh", "Trace again although the answer is kept.", panel=OUTPUT),
     ] = False
 
 
@@ -307,5 +395,16 @@ class Doctor(Json):
     """Options of `doctor`."""
 
 
-ALL: tuple[type, ...] = (Tune, Probe, ListRuns, Show, Export, Verify, Trial, Doctor)
+ALL: tuple[type, ...] = (
+    Tune,
+    Probe,
+    Estimate,
+    ListRuns,
+    Show,
+    Export,
+    Verify,
+    Trial,
+    Doctor,
+    Tui,
+)
 """Options of every command (those of `plan` are among those of `tune`)."""

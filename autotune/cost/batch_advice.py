@@ -9,25 +9,14 @@ from typing import Literal, TypeAlias
 from autotune.cost.learning import OptimizerKind, batch_efficiency
 from autotune.cost.noise import NoiseScale
 from autotune.outcome import Interval
+from autotune.workload.facts import NOTHING_KNOWN, Hyperparameters
+
+CLIPS_AS_BEFORE = 1.01
+"""A gradient less than this many times as long is clipped as before."""
 
 Setting: TypeAlias = Literal[
     "learning_rate", "max_steps", "warmup_steps", "adam_beta2", "weight_decay"
 ]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hyperparameters:
-    """The settings of a job that go with its global batch size; None where one is not known."""
-
-    learning_rate: float | None = None
-    max_steps: int | None = None
-    warmup_steps: int | None = None
-    adam_beta2: float | None = None
-    weight_decay: float | None = None
-
-
-NOTHING_KNOWN = Hyperparameters()
-"""No setting is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,19 +215,6 @@ def _weight_decay(scale: float, rate: float, old: float | None) -> SettingChange
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClippingAdvice:
-    """What the clipping threshold comes to where each rank clips its own gradient."""
-
-    ratio: float
-    """Expected norm of a rank's gradient over that of the mean of all ranks."""
-    interval: Interval
-    old: float | None
-    new: float | None
-    """The threshold that makes up for the lower end of the ratio."""
-    sentence: str
-
-
 def clipping_ratio(noise_scale: float, rows_per_rank: int, num_ranks: int) -> float:
     """Expected norm of one rank's gradient over that of the mean gradient of all ranks.
 
@@ -258,31 +234,32 @@ def clipping_ratio(noise_scale: float, rows_per_rank: int, num_ranks: int) -> fl
 
 
 def advice_for_clipping(
-    noise_scale: NoiseScale | None,
+    noise_scale: tuple[float, float | None] | None,
     *,
     rows_per_rank: int,
     num_ranks: int,
-    max_grad_norm: float | None = None,
-) -> ClippingAdvice:
-    """What becomes of the clipping threshold when ranks step by themselves.
+    max_grad_norm: float | None,
+) -> str:
+    """What becomes of the clipping threshold when ranks step by themselves, in a sentence.
 
     Args:
-        noise_scale: Of the plain gradient; None where it was not measured.
+        noise_scale: Both ends of that of the plain gradient, in rows; None where it was not
+            measured.
         rows_per_rank: Rows that each rank's optimizer step trains on.
         num_ranks: Ranks that train together.
-        max_grad_norm: The present threshold.
+        max_grad_norm: The present threshold; None where it is not known.
     """
-    lower, upper = (
-        (0.0, math.inf) if noise_scale is None else (noise_scale.lower, noise_scale.upper)
-    )
-    low, high = (clipping_ratio(phi, rows_per_rank, num_ranks) for phi in (lower, upper))
+    lower, upper = noise_scale or (0.0, None)
+    low = clipping_ratio(lower, rows_per_rank, num_ranks)
+    high = clipping_ratio(math.inf if upper is None else upper, rows_per_rank, num_ranks)
+    each = f"Each of {num_ranks} ranks clips its own gradient, which"
+    if low < CLIPS_AS_BEFORE:
+        return (
+            f"{each} may be up to {high:.3g} times as long as their mean: the same max_grad_norm "
+            "clips more, and by how much depends on a noise scale that is not known."
+        )
     new = None if max_grad_norm is None else max_grad_norm * low
-    return ClippingAdvice(
-        ratio=low,
-        interval=(low, high),
-        old=max_grad_norm,
-        new=new,
-        sentence=f"Each of {num_ranks} ranks clips its own gradient, which is expected to be "
-        f"{low:.3g} to {high:.3g} times as long as their mean: {low:.3g} times max_grad_norm"
-        f"{_change(max_grad_norm, new)} makes up for the least of it.",
+    return (
+        f"{each} is expected to be {low:.3g} to {high:.3g} times as long as their mean: {low:.3g} "
+        f"times max_grad_norm{_change(max_grad_norm, new)} makes up for the least of it."
     )

@@ -11,11 +11,10 @@ behind the backward pass, which no formula here knows: `t_ddp` is measured, neve
 
 * local SGD is faster than DDP where `t_c + t_s / H < t_ddp`, that is `H > t_s / (t_ddp - t_c)`;
 * a step is within a part delta of the ideal, `t_c / t(H) >= 1 - delta`, from
-  `H = r (1 - delta) / delta` on: more local steps than that gain nothing worth having;
-* where a sample is worth `E_1 / (1 + kappa (H - 1))`, learning per second is greatest where
-  `f(H) = (1 + r / H) (1 + kappa (H - 1))` is least. Its derivative `kappa - r (1 - kappa) / H²`
-  vanishes at `H = sqrt(r (1 - kappa) / kappa)`: the square-root form of the communication period
-  in Wang and Joshi 2019 ("AdaComm", arXiv 1810.08313).
+  `H = r (1 - delta) / delta` on: more local steps than that gain nothing worth having.
+
+Up to there every power of two is predicted, each weighed with what its samples teach, and the best
+one is taken; the optimum is so flat that nothing between them is worth a look.
 """
 
 from __future__ import annotations
@@ -64,18 +63,6 @@ def most_useful_steps(ratio: float, worth_having: float = WORTH_HAVING) -> int:
     """The fewest local SGD steps that come within a part `worth_having` of the ideal speed."""
     # A whole number of steps that rounding has pushed up by nothing stays what it is.
     return max(1, math.ceil(ratio * (1 - worth_having) / worth_having - 1e-9))
-
-
-def ideal_steps(ratio: float, kappa: float) -> float:
-    """The local SGD steps at which learning per second is greatest, not yet whole nor bounded."""
-    return math.sqrt(ratio * (1 - kappa) / kappa) if kappa > 0 else math.inf
-
-
-def suggested_steps(ratio: float, kappa: float) -> int:
-    """The ideal number of local SGD steps as a whole number, within what is useful."""
-    most = most_useful_steps(ratio)
-    ideal = ideal_steps(ratio, kappa)
-    return most if math.isinf(ideal) else min(max(round(ideal), 1), most)
 
 
 def legal_step_counts(exchange: Exchange, total_steps: int | None = None) -> tuple[int, ...]:
@@ -135,9 +122,6 @@ class LocalSGDChoice:
     gain: float
     """Learning per second of the best local SGD over DDP's."""
     gain_interval: Interval
-    break_even_steps: float | None
-    ideal_steps: float
-    most_useful_steps: int
     sentence: str
 
 
@@ -147,7 +131,6 @@ def choose_local_sgd_steps(
     *,
     samples_per_step: int,
     step_counts: Sequence[int],
-    batch_efficiency: SampleEfficiency = NOT_NEEDED,
     one_process: Rate | None = None,
 ) -> LocalSGDChoice:
     """Predicts every step count and chooses the one that learns most per second.
@@ -160,28 +143,23 @@ def choose_local_sgd_steps(
         model: How sample efficiency falls with the step count.
         samples_per_step: Samples per optimizer step, over all ranks.
         step_counts: Those considered; 1 is passed over, since DDP is a row of its own.
-        batch_efficiency: Sample efficiency of the global batch size, the same for every row.
         one_process: One process alone, as it was measured, for the sentence.
     """
-    ddp = _row(1, exchange.ddp_step_s, samples_per_step, batch_efficiency, 0.0)
+    ddp = _row(1, exchange.ddp_step_s, samples_per_step, NOT_NEEDED, 0.0)
     rows = [
         _row(
             steps,
             step_s(exchange, steps),
             samples_per_step,
-            model.efficiency(steps).times(batch_efficiency),
+            model.efficiency(steps),
             PREDICTION_ERROR,
         )
         for steps in sorted({*step_counts} - {1})
     ]
     best = max(rows, key=lambda row: row.rate.useful_samples_per_s, default=ddp)
     base = ddp.rate.samples_per_s
-    effect = model.efficiency(best.local_sgd_steps)
-    low, high = (
-        speed / base * end
-        for speed, end in zip(best.rate.samples_per_s_interval, effect.interval, strict=True)
-    )
-    gained = best.rate.samples_per_s / base * effect.value
+    low, high = (end / base for end in best.rate.useful_interval)
+    gained = best.rate.useful_samples_per_s / base
     stays = best is ddp or hides_exchange(exchange) or low <= 1
     chosen = ddp if stays else best
     return LocalSGDChoice(
@@ -189,9 +167,6 @@ def choose_local_sgd_steps(
         rows=(ddp, *rows),
         gain=gained,
         gain_interval=(low, high),
-        break_even_steps=break_even_steps(exchange),
-        ideal_steps=ideal_steps(ratio(exchange), model.kappa),
-        most_useful_steps=most_useful_steps(ratio(exchange)),
         sentence=_sentence(exchange, chosen, best, gained, (low, high), one_process),
     )
 
@@ -233,7 +208,7 @@ def _sentence(
     if chosen.local_sgd_steps > 1:
         found = (
             f"Speed times sample efficiency, local SGD every {chosen.local_sgd_steps} steps is "
-            f"{times(gained)} times DDP on this link"
+            f"predicted to be {times(gained)} times DDP on this link"
         )
         if over_one is None:
             return f"{found}."

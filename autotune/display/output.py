@@ -103,6 +103,18 @@ def is_terminal(stream: TextIO | None) -> bool:
         return False
 
 
+def can_take_screen() -> bool:
+    """Whether a program may take the whole screen: a person sits there, and it can repaint.
+
+    A browser that shows the program instead says so by its driver, and has no terminal.
+    """
+    if os.environ.get("TEXTUAL_DRIVER"):
+        return True
+    if os.environ.get("CI") or os.environ.get("TERM", "") in ("", "dumb"):
+        return False
+    return all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def plain_text(text: str) -> str:
     """The text without control codes; a carriage return starts a line over, as on a terminal."""
     text = _CONTROL_SEQUENCES.sub("", text).replace("\r\n", "\n")

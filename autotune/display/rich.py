@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from rich.console import Console, Group, RenderableType
@@ -18,6 +18,8 @@ from rich.text import Text
 
 from autotune.display import wording
 from autotune.display.output import one_line
+from autotune.display.quiet import is_on_cpu
+from autotune.display.report import Block
 from autotune.events import Record, TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate, format_seconds
 from autotune.view import RunView, TrialView
@@ -182,7 +184,7 @@ def _now(view: RunView) -> str:
     # The last picture before the panel stands still says that it will.
     stage = view.progress.stage if view.progress else ""
     is_about_to_rest = stage in ("warm-up", "speed") or trial.purpose == "confirm"
-    rests = "  (this panel rests meanwhile)" if is_about_to_rest and wording.is_on_cpu(view) else ""
+    rests = "  (this panel rests meanwhile)" if is_about_to_rest and is_on_cpu(view) else ""
     return f"now   #{trial.number}  {trial.configuration}{where}{rests}"
 
 
@@ -242,3 +244,36 @@ def fastest_first(view: RunView) -> list[TrialView]:
             -t.measured.samples_per_s if t.measured else -t.number,
         ),
     )
+
+
+_TONES = {"": "", "good": "green", "bad": "red", "strong": "bold", "dim": "dim"}
+
+
+def print_report(blocks: Iterable[Block], console: Console | None = None) -> None:
+    """Prints a result to stdout, in colour and as wide as the terminal.
+
+    Args:
+        blocks: The result.
+        console: Where to print; None is stdout.
+    """
+    console = console or Console(markup=False, highlight=False, emoji=False)
+    for number, block in enumerate(blocks):
+        if number:
+            console.print()
+        if block.title:
+            console.print(Text(block.title, style="bold"))
+        if block.rows:
+            table = Table(
+                box=None, pad_edge=False, show_header=bool(block.head), padding=(0, 2, 0, 0)
+            )
+            for index in range(len(block.rows[0])):
+                table.add_column(
+                    block.head[index] if block.head else "",
+                    justify="right" if index in block.right else "left",
+                    header_style="dim",
+                )
+            for row in block.rows:
+                table.add_row(*(Text(cell.text, style=_TONES[cell.tone]) for cell in row))
+            console.print(table)
+        for line in block.lines:
+            console.print(Text(line.text, style=_TONES[line.tone]))

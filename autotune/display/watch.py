@@ -15,8 +15,8 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from autotune import control, journal
-from autotune.display import wording
 from autotune.display.base import Display
+from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView, fold
@@ -136,13 +136,6 @@ def _follow(
     finally:
         display.close()
     return view
-
-
-def is_quiet(view: RunView) -> bool:
-    """Whether speed is being measured on the processor that would have to draw."""
-    measuring = view.progress is not None and view.progress.stage == "speed"
-    confirming = view.running is not None and view.running.purpose == "confirm"
-    return (measuring or confirming) and wording.is_on_cpu(view)
 
 
 class _Stopper:

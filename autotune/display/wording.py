@@ -15,11 +15,13 @@ from autotune.events import (
     Event,
     FilesExported,
     HoldChanged,
+    LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
     NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
+    ProbeStarted,
     RecommendationMade,
     RegionClosed,
     RunEnded,
@@ -36,8 +38,16 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
-from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.units import (
+    format_bytes,
+    format_change,
+    format_quantity,
+    format_rate,
+    format_seconds,
+    format_short_time,
+)
 from autotune.view import RunView, TrialView
+from probes.link import Link
 
 GLYPHS: Mapping[str, str] = {
     "measured": "✓",
@@ -114,6 +124,8 @@ def lines(event: Event, view: RunView) -> list[str]:
     match event:
         case RunStarted():
             return [f"run {event.run} {'goes on' if event.resumed else 'started'}"]
+        case ProbeStarted():
+            return [f"  probing {one_line(event.probe)} ({event.number} of {event.num_probes})"]
         case MachineProbed():
             stored = ", readings from before" if event.from_store else ""
             return [
@@ -121,6 +133,8 @@ def lines(event: Event, view: RunView) -> list[str]:
                 f"✓ memory limit {format_bytes(event.memory_limit_bytes)} "
                 f"({one_line(event.limit_source)}), {format_bytes(event.usable_bytes)} usable",
             ]
+        case LinkProbed():
+            return [f"✓ {link(event.link)}"]
         case WorkloadLoaded():
             return [f"✓ {workload(event.facts)}, loaded in {format_seconds(event.load_s)}"]
         case ParityChecked():
@@ -213,6 +227,23 @@ def lines(event: Event, view: RunView) -> list[str]:
             assert_never(event)
 
 
+def run_state(view: RunView, *, is_alive: bool) -> str:
+    """running; finished, failed or stopped as its engine said; or killed if it said nothing."""
+    if is_alive:
+        return "running"
+    if view.ended is None:
+        return "killed" if view.started is not None else "not started"
+    if view.ended.exit_code == 0:
+        return "finished"
+    return {
+        4: "nothing feasible",
+        5: "unconfirmed",
+        129: "stopped",
+        130: "stopped",
+        143: "stopped",
+    }.get(view.ended.exit_code, "failed")
+
+
 def study(event: StudyOpened) -> str:
     """Which study is shared, and what others have done in it."""
     where = f"study {event.study} in {one_line(event.storage)}"
@@ -267,6 +298,19 @@ def machine(document: Document) -> str:
     return ", ".join(parts)
 
 
+def link(found: Link) -> str:
+    """What exchanges between ranks cost, and which way they take."""
+    parts = [f"link between {found.num_ranks} ranks, {found.backend or 'no backend'}"]
+    if found.sizes():
+        parts += [
+            f"{format_short_time(found.latency_s)} for the smallest all-reduce",
+            f"{format_quantity(8 * found.bus_bytes_per_s, 'bit/s')} for large ones",
+        ]
+    if found.interface is not None:
+        parts.append(f"through {one_line(found.interface.name)}")
+    return ", ".join(parts)
+
+
 def workload(facts: Document) -> str:
     """The model and the data, from the facts of a workload."""
     parts = [one_line(str(facts.get("model_class", "model")))]
@@ -278,11 +322,3 @@ def workload(facts: Document) -> str:
     if isinstance(longest := facts.get("tokens_max"), int):
         parts.append(f"longest {longest} tokens")
     return ", ".join(parts)
-
-
-def is_on_cpu(view: RunView) -> bool:
-    """Whether trials run on the processor that also draws; so it is assumed until it is known."""
-    devices = view.machine.machine.get("devices") if view.machine else None
-    if not isinstance(devices, list):
-        return True
-    return all(isinstance(device, dict) and device.get("kind") == "cpu" for device in devices)

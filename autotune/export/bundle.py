@@ -59,9 +59,9 @@ class Bundle:
     the process group chose one by itself."""
     rendezvous_port: int = RENDEZVOUS_PORT
     """Port of the first node at which the launchers of several nodes meet."""
-    has_unused_parameters: bool | None = None
-    """Whether some trained parameter gets no gradient in an optimizer step, which the wrapper that
-    exchanges gradients has to know; None where nobody looked."""
+    has_unused_parameters: bool = False
+    """Some trained parameter gets no gradient, which the wrapper that exchanges gradients has to
+    know."""
 
     def __post_init__(self) -> None:
         num_ranks = self.configuration.world_size

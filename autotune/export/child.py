@@ -23,7 +23,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from autotune.errors import ExportError
-from probes.launch import without_launch
+from probes.ranks.launch import without_launch
 
 _LOG_LINES = 12
 _LOOK_S = 0.2

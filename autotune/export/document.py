@@ -105,6 +105,8 @@ class Trial(_Part):
     purpose: Literal["baseline", "search", "confirm", "memory"]
     configuration: ConfigurationField
     outcome: Literal["measured", "out_of_memory", "failed", "timed_out", "stopped"]
+    sample_efficiency: Efficiency | None = None
+    """None where nobody said, or nothing was measured."""
     cause: str | None = None
 
 
@@ -125,6 +127,9 @@ class Job(_Part):
     precision: Literal["fp32", "bf16", "fp16"]
     loss_repair: bool
     """Whether loss parity needs `model_accepts_loss_kwargs = False` on the Trainer."""
+    has_unused_parameters: bool = False
+    """Whether some trained parameter gets no gradient, which the wrapper that exchanges gradients
+    has to know."""
 
 
 class RecommendationDocument(_Part):

@@ -17,6 +17,8 @@ from autotune.export.bundle import Bundle
 from autotune.export.installed import Installed, checkpointing_options
 
 DEFAULT_SEED = 42
+_MAY_BE_NONE = ("ddp_find_unused_parameters",)
+"""Fields of three values, whose flag is nothing without one."""
 
 Fields = dict[str, object]
 """Field of TrainingArguments → plain value."""
@@ -65,8 +67,9 @@ def rank_fields(bundle: Bundle, installed: Installed) -> Fields:
     if bundle.uses_local_sgd:
         # Counting the tokens of all ranks is a collective in every optimizer step.
         fields["average_tokens_across_devices"] = False
-    if bundle.has_unused_parameters is not None:
-        fields["ddp_find_unused_parameters"] = bundle.has_unused_parameters
+    if bundle.has_unused_parameters:
+        # By itself a Trainer looks for them only without checkpointing.
+        fields["ddp_find_unused_parameters"] = True
     if bundle.is_stream:
         # Else rank 0 reads for all and sends every batch to them.
         fields["accelerator_config"] = {"dispatch_batches": False}
@@ -117,7 +120,7 @@ def as_flags(fields: Fields) -> list[str]:
     """The fields as command line flags; no flag holds a space, since args files are split there."""
     flags = []
     for name, value in fields.items():
-        if value is True:
+        if value is True and name not in _MAY_BE_NONE:
             flags.append(f"--{name}")
         elif isinstance(value, Mapping):
             flags += [f"--{name}", json.dumps(value, separators=(",", ":"))]

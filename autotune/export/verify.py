@@ -13,27 +13,21 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from autotune.export import (
-    accelerate_config,
-    accelerate_script,
-    document,
-    picture,
-    report,
-    settings,
-    trainer_script,
-)
+from autotune.export import accelerate_config, document, settings
 from autotune.export.bundle import Bundle, bundle_adapter
 from autotune.export.child import Channel
 from autotune.export.installed import Installed, look
-from autotune.export.preparation import Preparation
-from autotune.export.preparation import look as look_at_job
-from autotune.export.ranks import Caches, ranks_here
-from autotune.export.script_check import ScriptCheck, accelerator_flags, trainer_flags
+from autotune.export.report import page, picture
+from autotune.export.running.ranks import Caches, ranks_here
+from autotune.export.running.script_check import ScriptCheck, accelerator_flags, trainer_flags
+from autotune.export.scripts import accelerate_script, trainer_script
+from autotune.export.scripts.preparation import Preparation
+from autotune.export.scripts.preparation import look as look_at_job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +47,10 @@ def consumers(
     installed: Installed,
     prepare: Callable[[], Preparation],
     caches: Caches,
-    *,
-    write: bool,
 ) -> list[Consumer]:
-    """Every file of a bundle, the cheap ones first; only where they are written, one is mended."""
+    """Every file of a bundle, the cheap ones first."""
     fields = settings.all_fields(bundle, installed)
-    comments = report.provenance(bundle, installed)
+    comments = page.provenance(bundle, installed)
     accelerate = f"accelerate {installed.version('accelerate')}"
     transformers = f"transformers {installed.version('transformers')}"
     here = ranks_here(bundle)
@@ -67,18 +59,6 @@ def consumers(
         accelerate_script.NAME: accelerator_flags(here.num_steps, caches.scratch / "accelerator"),
     }
     check = ScriptCheck(bundle, here, flags, caches)
-
-    def verify_loop(path: Path) -> str:
-        try:
-            return check.verify(path)
-        except ValueError as error:
-            # Trainer looks for parameters without a gradient by itself; the plain loop has to know.
-            is_known = bundle.has_unused_parameters is not None
-            if is_known or not write or "find_unused_parameters" not in str(error):
-                raise
-        told = replace(bundle, has_unused_parameters=True)
-        path.write_text(accelerate_script.render(told, prepare(), installed), encoding="utf-8")
-        return check.verify(path, again=True)
 
     found = [
         Consumer(
@@ -120,8 +100,8 @@ def consumers(
         Consumer(
             name="report.md",
             reader="people",
-            render=lambda: report.render(bundle, installed, here),
-            verify=lambda path: report.verify(path, bundle),
+            render=lambda: page.render(bundle, installed, here),
+            verify=lambda path: page.verify(path, bundle),
         ),
     ]
     scripts = [
@@ -135,7 +115,7 @@ def consumers(
             name=accelerate_script.NAME,
             reader=f"Python, {accelerate}",
             render=lambda: accelerate_script.render(bundle, prepare(), installed),
-            verify=verify_loop,
+            verify=check.verify,
         ),
     ]
     return [*found, *scripts] if bundle.has_scripts else found
@@ -147,7 +127,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
     Returns:
         `{"files": […]}`, or `{"failure": sentence}`.
     """
-    from autotune.export.observe import keep_caches
+    from autotune.export.running.observe import keep_caches
 
     stage("looking at the installed libraries")
     installed = look()
@@ -166,7 +146,7 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
                 answer.append(look_at_job(bundle, scratch))
             return answer[0]
 
-        files = consumers(bundle, installed, prepare, caches, write=write)
+        files = consumers(bundle, installed, prepare, caches)
         for consumer in files if write else []:
             stage(f"writing {consumer.name}")
             try:

@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from transformers import Trainer, TrainingArguments
 
 
-def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) -> None:
+def apply(
+    trainer: Trainer, configuration: Configuration, *, repair_loss: bool, find_unused: bool = False
+) -> None:
     """Makes the next `train()` run under a configuration.
 
     Args:
         trainer: Changed in place; it must not train right now.
         configuration: What is to hold.
         repair_loss: Whether loss parity needs `model_accepts_loss_kwargs = False`.
+        find_unused: Whether ranks that exchange gradients must look for parameters without one.
 
     Raises:
         UsageError: The Trainer trains right now, has another number of ranks, its model has no
@@ -69,7 +72,10 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
     )
     if repair_loss:
         trainer.model_accepts_loss_kwargs = False
-    if before == configuration:
+    if find_unused and arguments.world_size > 1 and arguments.ddp_find_unused_parameters is None:
+        # By itself a Trainer looks for them only without checkpointing.
+        arguments.ddp_find_unused_parameters = True
+    if before == configuration and not _is_reentrant(arguments):
         return
     try:
         set_checkpointing(trainer.model, configuration.checkpointing)
@@ -93,6 +99,20 @@ def apply(trainer: Trainer, configuration: Configuration, *, repair_loss: bool) 
     if configuration.local_sgd_steps > 1:
         LocalSGDCallback(configuration.local_sgd_steps).attach(trainer)
     _tell(changes, stacklevel=4)
+
+
+def _is_reentrant(arguments: TrainingArguments) -> bool:
+    """Whether ranks would checkpoint in the reentrant way, as no trial did.
+
+    A layer that is used twice breaks the exchange of gradients under it, on several ranks alone.
+    """
+    if arguments.world_size == 1:
+        return False
+    for name in ("activation_checkpointing", "gradient_checkpointing"):
+        if getattr(arguments, name, False):
+            options = getattr(arguments, f"{name}_kwargs", None) or {}
+            return options.get("use_reentrant") is not False
+    return False
 
 
 def set_knobs(

@@ -41,7 +41,7 @@ from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
 from autotune.workload.live.job import Job, base_trainer, job_of_parts, job_of_trainer
 from autotune.workload.spec import Capsule
-from probes.launch import without_launch
+from probes.ranks.launch import without_launch
 
 if TYPE_CHECKING:
     import torch

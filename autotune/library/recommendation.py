@@ -223,7 +223,13 @@ class Recommendation:
         """
         from autotune.library.apply import apply
 
-        apply(trainer, self.configuration, repair_loss=self._repairs_loss)
+        job = self.evidence.workload
+        apply(
+            trainer,
+            self.configuration,
+            repair_loss=self._repairs_loss,
+            find_unused=job is not None and job.has_unused_parameters,
+        )
 
     def training_arguments(
         self, arguments: TrainingArguments | None = None, **changes: object

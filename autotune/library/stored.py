@@ -17,7 +17,8 @@ from autotune.run_directory import RunDirectory, list_runs
 from autotune.starting import library_versions
 from autotune.view import RunView, fold
 from autotune.workload.spec import Capsule
-from probes import nvml, store
+from probes import store
+from probes.devices import nvml
 from probes.known import refreshed
 
 

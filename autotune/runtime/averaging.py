@@ -22,26 +22,19 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Piece:
-    """Some elements of one tensor, as a view of it."""
-
-    view: Tensor
-    is_parameter: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Kind:
     """Pieces that can travel in one message, in buckets."""
 
     dtype: torch.dtype
     """On the wire."""
     device: torch.device
-    buckets: list[list[_Piece]]
+    buckets: list[list[Tensor]]
+    """Views of what is averaged."""
 
-    def add(self, piece: _Piece, bucket_bytes: int) -> None:
+    def add(self, piece: Tensor, bucket_bytes: int) -> None:
         """Puts a piece into the last bucket, or into a new one."""
         room = bucket_bytes // self.dtype.itemsize
-        if not self.buckets or _numel(self.buckets[-1]) + piece.view.numel() > room:
+        if not self.buckets or _numel(self.buckets[-1]) + piece.numel() > room:
             self.buckets.append([])
         self.buckets[-1].append(piece)
 
@@ -95,21 +88,15 @@ class ParameterAverage:
         """
         if num_steps is not None:
             self._compare(num_steps)
-        self._exchange(measure_drift=False)
+        self._exchange()
 
-    def average_and_measure_drift(self, *, num_steps: int | None = None) -> float:
-        """Averages, and says how far apart the ranks were.
-
-        Returns:
-            Mean over ranks of the squared distance of a rank's parameters from their mean, buffers
-            apart, before they were averaged. One more all-reduce, of 4 bytes.
-
-        Raises:
-            AutotuneError: As `average` does.
-        """
-        if num_steps is not None:
-            self._compare(num_steps)
-        return self._exchange(measure_drift=True)
+    def parameters(self) -> Iterator[Tensor]:
+        """What is averaged, without buffers, in the same order on every rank; complex as real."""
+        self._note_trainable()
+        for name, parameter in self._ddp.module.named_parameters():
+            if name in self._trained and name not in self._ddp.parameters_to_ignore:
+                value = parameter.detach()
+                yield torch.view_as_real(value) if value.is_complex() else value
 
     def average_if_different(self, *, num_steps: int) -> bool:
         """Averages only where the ranks differ in any bit, which costs one small message to know.
@@ -122,7 +109,7 @@ class ParameterAverage:
         """
         differs = not self._compare(num_steps, self._checksum())
         if differs:
-            self._exchange(measure_drift=False)
+            self._exchange()
         return differs
 
     def _note_trainable(self) -> None:
@@ -132,60 +119,46 @@ class ParameterAverage:
             if parameter.requires_grad
         )
 
-    def _tensors(self) -> Iterator[tuple[Tensor, bool]]:
-        """What is averaged and whether it is a parameter, in the same order on every rank."""
-        self._note_trainable()
-        ignored = self._ddp.parameters_to_ignore
-        for name, parameter in self._ddp.module.named_parameters():
-            if name in self._trained and name not in ignored:
-                value = parameter.detach()
-                yield torch.view_as_real(value) if value.is_complex() else value, True
+    def _tensors(self) -> Iterator[Tensor]:
+        """Everything that is averaged, in the same order on every rank."""
+        yield from self.parameters()
         for name, buffer in self._ddp.module.named_buffers():
-            if buffer.is_floating_point() and name not in ignored:
-                yield buffer.detach(), False
+            if buffer.is_floating_point() and name not in self._ddp.parameters_to_ignore:
+                yield buffer.detach()
 
     def _plan(self) -> Sequence[_Kind]:
         kinds: dict[tuple[torch.dtype, torch.device], _Kind] = {}
-        for tensor, is_parameter in self._tensors():
+        for tensor in self._tensors():
             # No backend adds up numbers of one byte.
             dtype = tensor.dtype if tensor.dtype.itemsize > 1 else torch.float32
             kind = kinds.setdefault(
                 (dtype, tensor.device), _Kind(dtype=dtype, device=tensor.device, buckets=[])
             )
             for view in _views(tensor, self._bucket_bytes // dtype.itemsize):
-                kind.add(_Piece(view=view, is_parameter=is_parameter), self._bucket_bytes)
+                kind.add(view, self._bucket_bytes)
         return tuple(kinds.values())
 
     @torch.no_grad()
-    def _exchange(self, *, measure_drift: bool) -> float:
-        drift = torch.zeros((), device=self._ddp.device)
+    def _exchange(self) -> None:
         for kind in self._plan():
             largest = max((_numel(bucket) for bucket in kind.buckets), default=0)
             staging = torch.empty(largest, dtype=kind.dtype, device=kind.device)
             for bucket in kind.buckets:
                 message = staging[: _numel(bucket)]
-                chunks = message.split([piece.view.numel() for piece in bucket])
+                chunks = message.split([piece.numel() for piece in bucket])
                 for chunk, piece in zip(chunks, bucket, strict=True):
-                    chunk.view(piece.view.shape).copy_(piece.view)
+                    chunk.view(piece.shape).copy_(piece)
                 # Dividing first keeps the largest number of a dtype, which masks hold, finite.
                 message.div_(self._num_ranks)
                 self._all_reduce(message)
                 for chunk, piece in zip(chunks, bucket, strict=True):
-                    mean = chunk.view(piece.view.shape)
-                    if measure_drift and piece.is_parameter:
-                        distance = (piece.view.float() - mean.float()).square().sum()
-                        drift += distance.to(drift.device)
-                    piece.view.copy_(mean)
-        if not measure_drift:
-            return 0.0
-        self._all_reduce(drift)
-        return float(drift) / self._num_ranks
+                    piece.copy_(chunk.view(piece.shape))
 
     @torch.no_grad()
     def _checksum(self) -> Tensor:
         """The sum of all bits read as integers: equal where ranks hold the same values."""
         total = torch.zeros((), dtype=torch.int64, device=self._ddp.device)
-        for tensor, _ in self._tensors():
+        for tensor in self._tensors():
             bits = tensor.view(_INTEGERS[tensor.dtype.itemsize])
             total += bits.sum(dtype=torch.int64).to(total.device)
         return total
@@ -225,8 +198,8 @@ def _reason(error: RuntimeError) -> str:
     return re.sub(r"^\s*\[[^\]]*\]\s*", "", str(error)).partition(". ")[0].strip().rstrip(".")
 
 
-def _numel(bucket: Sequence[_Piece]) -> int:
-    return sum(piece.view.numel() for piece in bucket)
+def _numel(bucket: Sequence[Tensor]) -> int:
+    return sum(piece.numel() for piece in bucket)
 
 
 def _views(tensor: Tensor, num_most: int) -> Sequence[Tensor]:

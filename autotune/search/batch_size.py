@@ -87,9 +87,17 @@ def try_batch_sizes(
     )
 
 
-def advice(old: int, new: int, facts: WorkloadFacts, noise: NoiseScale | None) -> BatchAdvice:
+def advice(
+    old: int, new: int, facts: WorkloadFacts, noise: NoiseScale | None, *, total_steps: int | None
+) -> BatchAdvice:
     """What else must change with the global batch size."""
-    return advice_for_batch(old, new, optimizer=optimizer_kind(facts.optim), noise_scale=noise)
+    return advice_for_batch(
+        old,
+        new,
+        optimizer=optimizer_kind(facts.optim),
+        noise_scale=noise,
+        present=replace(facts.hyperparameters, max_steps=total_steps),
+    )
 
 
 def efficiency_of(
@@ -126,6 +134,7 @@ def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -
             num_windows=NUM_WINDOWS,
             num_warmup_steps=NUM_WARMUP_STEPS,
             repair_loss=engine.plan.repair_loss,
+            find_unused=engine.plan.find_unused,
         ),
         log=engine.session.run.path / "gradients.log",
         time_limit_s=CHECK_LIMIT_S,
@@ -139,6 +148,7 @@ def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -
         return None
     preconditioned = optimizer_kind(facts.optim) == "adam"
     noise = estimate_noise_scale(reply.gradients, preconditioned=preconditioned)
+    plain = estimate_noise_scale(reply.gradients, preconditioned=False)
     engine.session.emit(
         NoiseScaleMeasured(
             value=noise.value,
@@ -148,6 +158,7 @@ def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -
             rows_per_micro_batch=noise.rows_per_micro_batch,
             is_preconditioned=noise.is_preconditioned,
             note=noise.note,
+            plain_interval=plain.interval,
         )
     )
     return noise

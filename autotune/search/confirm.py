@@ -1,4 +1,4 @@
-"""Measures best, contender and baseline again, interleaved, in fresh processes.
+"""Measures best, contenders and baseline again, interleaved, in fresh processes.
 
 Every contestant has a process of its own that was never used before. In each round every one of
 them trains on the same next global batches, in an order that turns from round to round; what the
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
+from autotune.cost.decision import simplicity
 from autotune.events import ConfirmationContinued, Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
@@ -24,7 +25,7 @@ from probes.memory import read_memory
 
 MIN_ROUNDS = 4
 MAX_ROUNDS = 12
-NUM_LEADERS = 2
+NUM_LEADERS = 3
 """The best, and the next that may be as fast."""
 HALF_WIDTH = 0.02
 """The interval of the ratio is settled once it is at most this far from its middle."""
@@ -109,15 +110,21 @@ class _Contest:
         ]
 
     def _affordable(self, entered: Sequence[MeasuredTrial]) -> list[MeasuredTrial]:
-        """Leaves the contender out where time does not suffice; best and baseline stay in."""
-        wanted_s = confirmation_s(
+        """Leaves contenders out where time does not suffice; best and baseline stay in."""
+        kept = list(entered)
+        while self._wanted_s(kept) > self._session.remaining_s:
+            contenders = [t for t in kept[1:] if t.configuration != self._baseline]
+            if not contenders:
+                break
+            kept.remove(contenders[-1])
+        return kept
+
+    def _wanted_s(self, entered: Sequence[MeasuredTrial]) -> float:
+        return confirmation_s(
             num_contestants=len(entered),
             cold_start_s=self._engine.pool.cold_start_s,
             step_s=max(t.measured.speed.step_s for t in entered),
         )
-        if wanted_s <= self._session.remaining_s:
-            return list(entered)
-        return [t for t in entered if t is entered[0] or t.configuration == self._baseline]
 
     def _fit_together(self, trials: Sequence[MeasuredTrial]) -> bool:
         """Whether all contestants may hold their memory at the same time."""
@@ -200,50 +207,45 @@ class _Contest:
         return ratio_of_times(contestant.s_per_sample, reference.s_per_sample)
 
     def _gain(self, contestant: Contestant, reference: Contestant) -> Ratio:
-        """The ratio of speeds, weighed with what a sample of each teaches, as far as it is known.
-
-        What is not known of two efficiencies is the same thing for both, so that both stand at the
-        same end of it.
-        """
+        """The ratio of speeds, weighed with what a sample of each teaches."""
         speeds = self._ratio(contestant, reference)
-        one = self._engine.history.efficiency(contestant.configuration)
-        other = self._engine.history.efficiency(reference.configuration)
-        value = one.value / other.value
-        ends = [a / b for a, b in zip(one.interval, other.interval, strict=True)]
-        return Ratio(
-            value=speeds.value * value,
-            low=speeds.low * min(value, *ends),
-            high=speeds.high * max(value, *ends),
-            num_pairs=speeds.num_pairs,
-        )
+        history = self._engine.history
+        return history.gain(speeds, contestant.configuration, reference.configuration)
 
     def _leader(self) -> Contestant:
         """The one that learns fastest; of those that tie, the simplest.
 
-        That is plain data parallel before local SGD, then fewer processes, then the one that leaves
-        the most memory free.
+        That is plain data parallel before local SGD, and then fewer processes, as long as the
+        rounds leave open which is faster; then the one that leaves the most memory free, as long
+        as it costs next to nothing.
         """
         reference = self._reference()
         may_be_chosen = self._engine.history.may_be_chosen
         allowed = [c for c in self._contestants if may_be_chosen(c.configuration)]
-        fastest = max(allowed, key=lambda c: self._gain(c, reference).value)
+        fastest = self._fastest(allowed, reference)
         tied = [c for c in allowed if is_tie(self._gain(c, fastest))]
+        simplest = min(simplicity(c.configuration) for c in tied)
+        simple = [c for c in tied if simplicity(c.configuration) == simplest]
+        fastest = self._fastest(simple, reference)
         return min(
-            tied,
-            key=lambda c: (
-                c.configuration.local_sgd_steps > 1,
-                c.configuration.world_size,
-                c.total_bytes,
-            ),
+            (c for c in simple if c is fastest or self._gain(c, fastest).is_tie),
+            key=lambda c: c.total_bytes,
         )
+
+    def _fastest(self, contestants: Sequence[Contestant], reference: Contestant) -> Contestant:
+        return max(contestants, key=lambda c: self._gain(c, reference).value)
 
     def _is_settled(self, rounds: int) -> bool:
         if rounds < MIN_ROUNDS:
             return False
         leader = self._leader()
-        return all(
-            self._ratio(leader, other).half_width <= HALF_WIDTH for other in self._contestants
-        )
+        return all(self._is_decided(leader, other) for other in self._contestants)
+
+    def _is_decided(self, leader: Contestant, other: Contestant) -> bool:
+        """How much faster than the baseline is a promise; of a contender, that it is not faster."""
+        ratio = self._ratio(leader, other)
+        is_beaten = ratio.low > 1 and not other.is_baseline
+        return is_beaten or ratio.half_width <= HALF_WIDTH
 
     def _verdict(self, rounds: int) -> Verdict | None:
         if rounds == 0 or self._session.is_stopped():

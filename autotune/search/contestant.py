@@ -122,6 +122,7 @@ class Contestant:
                 configuration=self.configuration,
                 limit_bytes=plan.limit_bytes,
                 repair_loss=plan.repair_loss,
+                find_unused=plan.find_unused,
             )
         )
         if not isinstance(reply, MemoryMeasured):
@@ -160,8 +161,13 @@ class Contestant:
         return None
 
     def _open(self) -> Outcome | None:
+        plan = self._engine.plan
         reply = self._ask(
-            OpenSpeed(configuration=self.configuration, repair_loss=self._engine.plan.repair_loss)
+            OpenSpeed(
+                configuration=self.configuration,
+                repair_loss=plan.repair_loss,
+                find_unused=plan.find_unused,
+            )
         )
         if not isinstance(reply, SpeedMeasured):
             return as_outcome(reply, self._log)

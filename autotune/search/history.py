@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.configuration import Configuration
+from autotune.cost.decision import learning_ratio
 from autotune.cost.learning import NOT_NEEDED, SampleEfficiency
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
 from autotune.search.ranking import Standing
+from autotune.search.statistics import Ratio
 from autotune.space import Space
 from autotune.view import RunView
 
@@ -65,6 +67,27 @@ class History:
         by_rounds = self.efficiencies.get(configuration.local_sgd_steps, NOT_NEEDED)
         by_size = self.batch_efficiencies.get(configuration.global_batch_size, NOT_NEEDED)
         return by_rounds.times(by_size)
+
+    def gain(self, speeds: Ratio, first: Configuration, second: Configuration) -> Ratio:
+        """A ratio of speeds, weighed with what a sample of each teaches, as far as it is known.
+
+        Args:
+            speeds: How many times as fast the first is as the second.
+            first: The one that is held against the other.
+            second: The other.
+        """
+        value, (low, high) = learning_ratio(
+            self.efficiency(first),
+            self.efficiency(second),
+            sizes=(first.global_batch_size, second.global_batch_size),
+            reference=self.space.global_batch_size,
+        )
+        return Ratio(
+            value=speeds.value * value,
+            low=speeds.low * low,
+            high=speeds.high * high,
+            num_pairs=speeds.num_pairs,
+        )
 
     def _weight(self, configuration: Configuration) -> float:
         return self.efficiency(configuration).value

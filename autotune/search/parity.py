@@ -7,6 +7,7 @@ this is known (design: decision 10).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from autotune.configuration import Configuration
 from autotune.events import ParityChecked
@@ -39,7 +40,8 @@ def check_parity(session: Session, pool: WorkerPool, baseline: Configuration) ->
         time_limit_s=CHECK_LIMIT_S,
     )
     if isinstance(reply, ParityFound):
-        return judge_parity(reply, num_rows)
+        judged = judge_parity(reply, num_rows)
+        return replace(judged, unused_parameters=reply.unused_parameters)
     detail = f"Loss parity could not be checked: {getattr(reply, 'cause', reply.kind)}"
     if not isinstance(reply, Stopped):
         session.warn(

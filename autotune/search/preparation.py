@@ -13,7 +13,13 @@ from pydantic import TypeAdapter
 
 from autotune.configuration import Configuration, default_baseline, divisors
 from autotune.errors import UsageError
-from autotune.events import MachineProbed, ParityChecked, SpacePlanned, WorkloadLoaded
+from autotune.events import (
+    MachineProbed,
+    ParityChecked,
+    ProbeStarted,
+    SpacePlanned,
+    WorkloadLoaded,
+)
 from autotune.goal import usable_bytes
 from autotune.outcome import Stopped
 from autotune.request import Request
@@ -34,7 +40,8 @@ from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 from autotune.workload.resolve import resolve
 from autotune.workload.spec import workload_adapter
 from probes.known import known_machine
-from probes.machine import Machine, machine_adapter
+from probes.machine import Machine, Reading, machine_adapter
+from probes.survey import SurveyProgress
 
 DEFAULT_GLOBAL_BATCH_SIZE = 32
 BUSY_FRACTION = 0.5
@@ -75,7 +82,7 @@ def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]
     scratch.mkdir(parents=True, exist_ok=True)
     # What is wrong with the request is said before anything is measured.
     resolve(request.workload, scratch, Path(request.working_directory))
-    machine = known_machine()
+    machine = known_machine(on_progress=lambda progress: session.emit(_begun(progress)))
     limit_bytes, source = _memory_limit(request, machine)
     on_device = machine.device.kind != "cpu"
     usable = usable_bytes(limit_bytes, on_device=on_device)
@@ -92,6 +99,17 @@ def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]
     environment = trial_environment(machine.host.num_threads, num_local_ranks(request))
     with worker_pool(session, request, machine, environment) as pool:
         yield _check(session, request, machine, usable, pool, environment)
+
+
+def _begun(progress: SurveyProgress) -> ProbeStarted:
+    return ProbeStarted(
+        probe=progress.probe,
+        number=progress.number,
+        num_probes=progress.num_probes,
+        readings=tuple(
+            TypeAdapter(Reading).dump_python(reading, mode="json") for reading in progress.readings
+        ),
+    )
 
 
 @contextmanager
@@ -190,7 +208,7 @@ def _check(
         facts=facts,
         pool=pool,
         space=space,
-        plan=trial_plan(request, usable, repair_loss=parity.repaired),
+        plan=trial_plan(request, usable, parity),
         gradient_bytes=_gradient_bytes(facts, ready),
     )
 
@@ -207,7 +225,7 @@ def _why_no_local_sgd(facts: WorkloadFacts) -> str | None:
     return None
 
 
-def trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan:
+def trial_plan(request: Request, usable: int, parity: ParityChecked | None) -> TrialPlan:
     """Long enough to see a difference, short enough that all trials fit the budget."""
     budget = request.budget
     per_trial_s = TRIAL_TIME_FRACTION * budget.seconds / budget.trials
@@ -215,7 +233,8 @@ def trial_plan(request: Request, usable: int, *, repair_loss: bool) -> TrialPlan
         limit_bytes=usable,
         max_seconds=min(8.0, max(1.5, per_trial_s)),
         time_limit_s=max(120.0, budget.seconds / 2),
-        repair_loss=repair_loss,
+        repair_loss=parity is not None and parity.repaired,
+        find_unused=parity is not None and bool(parity.unused_parameters),
     )
 
 

@@ -18,6 +18,9 @@ from autotune.units import format_bytes, format_change
 
 ALTERNATIVE_FRACTION = 0.05
 """How much of the speed an alternative may give up."""
+CONTENDER_FRACTION = 0.05
+"""Readings this close to the best may be the better ones: on a shared machine two trials of the
+same configuration differ by some per cent, which the steps of one trial do not show."""
 MEMORY_TIE_FRACTION = 0.01
 """Peaks closer than this are the same memory."""
 
@@ -90,16 +93,17 @@ class Standing:
         return tuple(ranked)
 
     def contenders(self, num: int = 3) -> tuple[MeasuredTrial, ...]:
-        """The best, and the next in rank that the trials do not show to be slower than it.
+        """The best, and the next in rank that a further measurement may put before it.
 
-        The interval of their ratio to the best reaches 1, so that a further measurement may turn
-        the order. The best comes first; there are at most `num`.
+        The interval of their ratio to the best reaches 1, or they are nearly as fast. The best
+        comes first; there are at most `num`.
         """
         ranked = self.rank()
-        return (
-            ranked[:1]
-            + tuple(t for t in ranked[1:] if self.ratio(t, ranked[0]).high >= 1)[: num - 1]
-        )
+        return ranked[:1] + tuple(t for t in ranked[1:] if self._may_win(t, ranked[0]))[: num - 1]
+
+    def _may_win(self, trial: MeasuredTrial, best: MeasuredTrial) -> bool:
+        ratio = self.ratio(trial, best)
+        return ratio.high >= 1 or ratio.value >= 1 - CONTENDER_FRACTION
 
     def alternatives(
         self, chosen: MeasuredTrial, baseline: Configuration

@@ -45,6 +45,8 @@ class TrialPlan:
     time_limit_s: float = 300.0
     repair_loss: bool = False
     """Whether loss parity needs the Trainer's repair."""
+    find_unused: bool = False
+    """Whether ranks that exchange gradients must look for parameters without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ def run_trial(
             limit_bytes=plan.limit_bytes,
             memory_fence_bytes=fence_bytes,
             repair_loss=plan.repair_loss,
+            find_unused=plan.find_unused,
         ),
         log=log,
         time_limit_s=plan.time_limit_s,
@@ -116,6 +119,7 @@ def run_trial(
             with_exchange=num_ranks > 1 and configuration.local_sgd_steps == 1,
             memory_fence_bytes=fence_bytes,
             repair_loss=plan.repair_loss,
+            find_unused=plan.find_unused,
         ),
         log=log,
         time_limit_s=max(1.0, plan.time_limit_s - elapsed_s),
@@ -139,6 +143,7 @@ def measured(
         samples_per_s_ci95=interval(speed),
         phases=reply.phases,
         exchange=reply.exchange,
+        distances=reply.distances,
     )
 
 

@@ -64,12 +64,30 @@ def check_parity(
     for loss in losses:
         if not math.isfinite(loss):
             raise ValueError(f"The loss of the model is {loss} on {num_rows} rows of the data.")
+    unused = _unused_parameters(stepper, parts[0])
     return ParityFound(
         losses=losses,
         gradient_norms=norms,
         repaired_losses=repaired[0] if repaired else None,
         repaired_gradient_norms=repaired[1] if repaired else None,
+        unused_parameters=unused,
     )
+
+
+def _unused_parameters(stepper: Stepper, batch: Batch) -> tuple[str, ...]:
+    """Names of trained parameters that get no gradient from a micro-batch of training.
+
+    The wrapper that exchanges gradients waits for every one of them, unless it is told to look.
+    """
+    trained = {n: p for n, p in stepper.workload.model.named_parameters() if p.requires_grad}
+    for parameter in trained.values():
+        parameter.grad = None
+    stepper.set_window([dict(batch)])
+    stepper.micro_step(dict(batch), is_last=True)
+    unused = tuple(name for name, parameter in trained.items() if parameter.grad is None)
+    for parameter in trained.values():
+        parameter.grad = None
+    return unused
 
 
 def split(batch: Batch, num_parts: int) -> list[Batch]:

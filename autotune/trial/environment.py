@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from probes.launch import threads_of_rank
+from probes.ranks.launch import threads_of_rank
 
 THREADS = "OMP_NUM_THREADS"
 RECORDED_VARIABLES = (

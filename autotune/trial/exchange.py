@@ -18,9 +18,10 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from autotune.outcome import Exchange
+from autotune.outcome import Distances, Exchange
 from autotune.runtime.averaging import ParameterAverage
 from autotune.trial.device import synchronize
+from autotune.trial.drift import DriftWatch
 from autotune.trial.protocol import Progress
 from autotune.trial.ranks.place import Company
 from autotune.trial.stepper import Stepper, TrainerStepper, train_window
@@ -56,13 +57,15 @@ class LocalRounds:
     Args:
         stepper: With a model that is wrapped for several ranks.
         num_steps: Optimizer steps of a round.
+        watches_drift: Whether to look at the distances between the ranks, outside of what is timed.
     """
 
-    def __init__(self, stepper: Stepper, num_steps: int) -> None:
+    def __init__(self, stepper: Stepper, num_steps: int, *, watches_drift: bool = False) -> None:
         self._stepper = stepper
         self._num_steps = num_steps
         self._done = 0
         self._average = ParameterAverage(wrapped(stepper.model))
+        self._watch = DriftWatch(self._average.parameters) if watches_drift else None
         wrapped(stepper.model).require_backward_grad_sync = False
 
     def begin(self) -> float:
@@ -88,12 +91,22 @@ class LocalRounds:
             times_s[index] += averaging_s / self._num_steps
         return averaging_s
 
+    @property
+    def distances(self) -> Distances | None:
+        """How far apart the ranks were, as this one saw it; None where nobody watched."""
+        return self._watch.distances if self._watch is not None else None
+
     def _averaging_s(self) -> float:
+        if self._watch is not None:
+            self._watch.before()
         start_s = time.perf_counter()
         # As local SGD does, the ranks compare their counts first.
         self._average.average(num_steps=self._done)
         synchronize(self._stepper.device)
-        return time.perf_counter() - start_s
+        averaging_s = time.perf_counter() - start_s
+        if self._watch is not None:
+            self._watch.after()
+        return averaging_s
 
 
 def measure_exchange(

@@ -178,6 +178,11 @@ def _remedy(error: BaseException) -> str | None:
         return _SHARED_MEMORY_REMEDY
     if _NO_SPACE.search(text):
         return "Free some disk space, or choose another --run-dir."
+    if "mark a variable ready only once" in text:
+        return (
+            "A layer that the model uses twice is checkpointed in the reentrant way, which ranks "
+            "that exchange gradients cannot follow: checkpoint with use_reentrant=False."
+        )
     if "no padding token is defined" in text:
         return "Name a padding token (--pad-token eos); until then the micro-batch size is 1."
     if "Expected more than 1 value per channel" in text:

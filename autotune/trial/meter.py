@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import torch
 
-from autotune.outcome import PROCESS_ALONE, MemoryUse, Phases, Speed
+from autotune.outcome import PROCESS_ALONE, Distances, MemoryUse, Phases, Speed
 from autotune.trial.device import (
     high_water_bytes,
     read_peak,
@@ -64,6 +64,8 @@ class SpeedSession:
     report: Report
     company: Company = ALONE
     """Who else trains in step."""
+    watches_drift: bool = False
+    """Under local SGD: whether to look at the distances between the ranks before they average."""
     steps_s: float = 0.0
     """Wall time of all optimizer steps so far, timed or not."""
     _warmed_up: int = field(default=0, init=False)
@@ -72,7 +74,12 @@ class SpeedSession:
     def __post_init__(self) -> None:
         steps = self.stepper.configuration.local_sgd_steps
         if steps > 1:
-            self._local = LocalRounds(self.stepper, steps)
+            self._local = LocalRounds(self.stepper, steps, watches_drift=self.watches_drift)
+
+    @property
+    def distances(self) -> Distances | None:
+        """How far apart the ranks were before they averaged; None where nobody watched."""
+        return self._local.distances if self._local is not None else None
 
     def warm_up(self, num_steps: int) -> None:
         """Untimed steps: lazy initialisation, caches, the optimizer's state."""

@@ -14,6 +14,7 @@ from autotune.trial.environment import shared
 from autotune.trial.protocol import (
     Command,
     MeasureGradients,
+    MeasureLink,
     MeasureMemory,
     MeasureSpeed,
     OpenSpeed,
@@ -23,7 +24,7 @@ from autotune.trial.protocol import (
 )
 from autotune.trial.ranks.group import RankGroup
 from autotune.trial.worker import WorkerOptions
-from probes.launch import Ranks
+from probes.ranks.launch import Ranks
 
 LOAD_LIMIT_S = 600.0
 """Time limit for loading a workload; hubs and large models take minutes."""
@@ -207,4 +208,4 @@ def ranks_of(command: Command) -> int:
     """How many ranks a command is for; what is not a measurement is asked of one."""
     if isinstance(command, MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed):
         return command.configuration.world_size
-    return 1
+    return command.num_ranks if isinstance(command, MeasureLink) else 1

@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.outcome import (
+    Distances,
     Exchange,
     Failed,
     GradientNorms,
@@ -25,6 +26,7 @@ from autotune.outcome import (
     TimedOut,
 )
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
+from probes.collectives.said import Said
 
 WARMUP_STEPS = 2
 """Untimed steps before the first timed one. The same everywhere, so that the n-th timed step of
@@ -42,6 +44,8 @@ class MeasureMemory:
     """On a CPU: bytes of data the process may add before the allocator refuses."""
     repair_loss: bool = False
     """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
+    find_unused: bool = False
+    """Whether ranks that exchange gradients must look for parameters without one."""
     kind: Literal["measure_memory"] = "measure_memory"
 
 
@@ -65,6 +69,8 @@ class MeasureSpeed:
     """On a CPU: bytes of data the process may add before the allocator refuses."""
     repair_loss: bool = False
     """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
+    find_unused: bool = False
+    """Whether ranks that exchange gradients must look for parameters without one."""
     kind: Literal["measure_speed"] = "measure_speed"
 
 
@@ -86,6 +92,7 @@ class OpenSpeed:
     configuration: Configuration
     num_warmup_steps: int = WARMUP_STEPS
     repair_loss: bool = False
+    find_unused: bool = False
     kind: Literal["open_speed"] = "open_speed"
 
 
@@ -114,13 +121,27 @@ class MeasureGradients:
     num_windows: int
     num_warmup_steps: int
     repair_loss: bool = False
+    find_unused: bool = False
     kind: Literal["measure_gradients"] = "measure_gradients"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureLink:
+    """Collectives between the ranks over message sizes, on the group that trials run on."""
+
+    num_ranks: int
+    payload_bytes: int
+    """The largest message."""
+    measuring_s: float
+    """Time for everything; large messages are left out where it is short."""
+    kind: Literal["measure_link"] = "measure_link"
 
 
 Command: TypeAlias = (
     MeasureMemory
     | MeasureSpeed
     | MeasureGradients
+    | MeasureLink
     | OpenSpeed
     | ContinueSpeed
     | CheckParity
@@ -172,6 +193,7 @@ class SpeedMeasured:
     """Wall time of all optimizer steps of the command, warm-up and phases included."""
     high_water_bytes: int | None = None
     exchange: Exchange | None = None
+    distances: Distances | None = None
     kind: Literal["speed_measured"] = "speed_measured"
 
 
@@ -185,6 +207,15 @@ class GradientsMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkMeasured:
+    """Answer to `MeasureLink`; only that of rank 0 says anything."""
+
+    said: tuple[Said, ...]
+    """What `probes.collectives.result.link_of` makes a link of."""
+    kind: Literal["link_measured"] = "link_measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ParityFound:
     """Answer to `CheckParity`: relative differences, as the library stands and repaired."""
 
@@ -194,6 +225,8 @@ class ParityFound:
     repaired_losses: tuple[float, float] | None
     """The same with `model_accepts_loss_kwargs = False`; None where that changes nothing."""
     repaired_gradient_norms: tuple[float, float] | None
+    unused_parameters: tuple[str, ...] = ()
+    """Names of trained parameters that get no gradient from a micro-batch of training."""
     kind: Literal["parity_found"] = "parity_found"
 
 
@@ -224,6 +257,7 @@ Reply: TypeAlias = (
     | MemoryMeasured
     | SpeedMeasured
     | GradientsMeasured
+    | LinkMeasured
     | ParityFound
     | CheckpointingTried
     | OutOfMemory

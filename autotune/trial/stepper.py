@@ -119,11 +119,12 @@ class TrainerStepper(Stepper):
         output_dir: str,
         *,
         repair_loss: bool = False,
+        find_unused: bool = False,
     ) -> None:
         super().__init__(workload, configuration)
         self.trainer = make_trainer(
             workload.model,
-            training_arguments(workload, configuration, output_dir),
+            training_arguments(workload, configuration, output_dir, find_unused=find_unused),
             train_dataset=workload.train_dataset,
             data_collator=workload.data_collator,
             processing_class=workload.processing_class,
@@ -214,11 +215,16 @@ class AccelerateStepper(Stepper):
     """
 
     def __init__(
-        self, workload: LoadedWorkload, configuration: Configuration, output_dir: str
+        self,
+        workload: LoadedWorkload,
+        configuration: Configuration,
+        output_dir: str,
+        *,
+        find_unused: bool = False,
     ) -> None:
         super().__init__(workload, configuration)
         from accelerate import Accelerator
-        from accelerate.utils import DataLoaderConfiguration
+        from accelerate.utils import DataLoaderConfiguration, DistributedDataParallelKwargs
         from transformers import Trainer, get_scheduler, set_seed
 
         arguments = training_arguments(workload, configuration, output_dir)
@@ -232,6 +238,7 @@ class AccelerateStepper(Stepper):
                 use_seedable_sampler=not has_no_length,
                 dispatch_batches=False if has_no_length else None,
             ),
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=find_unused)],
         )
         set_seed(arguments.seed)
         config: Any = getattr(workload.model, "config", None)
@@ -348,11 +355,23 @@ def make_stepper(
     driver: Driver,
     output_dir: str,
     repair_loss: bool,
+    find_unused: bool = False,
 ) -> Stepper:
-    """The stepper of a driver, bound to a configuration and ready for its first window."""
+    """The stepper of a driver, bound to a configuration and ready for its first window.
+
+    Args:
+        workload: What is trained.
+        configuration: How.
+        driver: Whose loop it is.
+        output_dir: For what a loop insists on writing.
+        repair_loss: Whether a Trainer's loss must not be handed a count that it ignores.
+        find_unused: Whether ranks that exchange gradients look for parameters without one.
+    """
     if driver == "trainer":
-        return TrainerStepper(workload, configuration, output_dir, repair_loss=repair_loss)
-    return AccelerateStepper(workload, configuration, output_dir)
+        return TrainerStepper(
+            workload, configuration, output_dir, repair_loss=repair_loss, find_unused=find_unused
+        )
+    return AccelerateStepper(workload, configuration, output_dir, find_unused=find_unused)
 
 
 def train_window(stepper: Stepper, window: list[Batch]) -> torch.Tensor:

@@ -52,9 +52,20 @@ def is_stream(workload: LoadedWorkload) -> bool:
 
 
 def training_arguments(
-    workload: LoadedWorkload, configuration: Configuration, output_dir: str
+    workload: LoadedWorkload,
+    configuration: Configuration,
+    output_dir: str,
+    *,
+    find_unused: bool = False,
 ) -> TrainingArguments:
-    """The arguments of a trial: the workload's own, the knobs, nothing that writes or reports."""
+    """The arguments of a trial: the workload's own, the knobs, nothing that writes or reports.
+
+    Args:
+        workload: What is trained.
+        configuration: How.
+        output_dir: For what a loop insists on writing.
+        find_unused: Whether ranks that exchange gradients look for parameters without one.
+    """
     values: dict[str, object] = {
         **workload.arguments,
         **knob_fields(configuration),
@@ -73,6 +84,9 @@ def training_arguments(
     if configuration.local_sgd_steps > 1 and "average_tokens_across_devices" in known:
         # It would make the ranks meet in every step.
         values["average_tokens_across_devices"] = False
+    if is_together and find_unused:
+        # By itself a Trainer looks for them only without checkpointing.
+        values.setdefault("ddp_find_unused_parameters", True)
     if current_device().type == "cpu" and (values.get("bf16") or is_together):
         # Without it, bf16 is refused where there is no accelerator, and ranks train each alone.
         values["use_cpu"] = True

@@ -42,6 +42,7 @@ from autotune.trial.protocol import (
     Envelope,
     GradientsMeasured,
     MeasureGradients,
+    MeasureLink,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
@@ -237,6 +238,7 @@ class Worker:
         from autotune.trial.device import high_water_bytes
         from autotune.trial.exchange import measure_exchange
         from autotune.trial.gradients import measure_gradients
+        from autotune.trial.link import measure_link
         from autotune.trial.meter import SpeedSession, measure_memory
 
         driver = self.options.driver
@@ -273,7 +275,7 @@ class Worker:
                 case MeasureSpeed():
                     self._fence(command.memory_fence_bytes)
                     stepper = self._stepper(workload, command, output_dir)
-                    session = SpeedSession(stepper, self.channel.send, company)
+                    session = SpeedSession(stepper, self.channel.send, company, watches_drift=True)
                     session.warm_up(command.num_warmup_steps)
                     speed = session.block(
                         min_steps=command.min_steps,
@@ -291,6 +293,7 @@ class Worker:
                         steps_s=session.steps_s + exchange_s,
                         high_water_bytes=high_water_bytes(),
                         exchange=exchange,
+                        distances=session.distances,
                     )
                 case MeasureGradients():
                     gradients = measure_gradients(
@@ -300,6 +303,8 @@ class Worker:
                         num_warmup_steps=command.num_warmup_steps,
                     )
                     return GradientsMeasured(gradients=gradients)
+                case MeasureLink():
+                    return measure_link(command, company)
                 case OpenSpeed():
                     import torch
 
@@ -349,6 +354,7 @@ class Worker:
             driver=self.options.driver,
             output_dir=output_dir,
             repair_loss=command.repair_loss,
+            find_unused=command.find_unused,
         )
         num_ranks = self._place.world_size if self._place is not None else 1
         if stepper.accelerator.num_processes != num_ranks:

@@ -22,6 +22,23 @@ class CheckpointingForm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """The settings of a job that go with its batches; None where one is not known."""
+
+    learning_rate: float | None = None
+    max_steps: int | None = None
+    warmup_steps: int | None = None
+    adam_beta2: float | None = None
+    weight_decay: float | None = None
+    max_grad_norm: float | None = None
+    """Length above which gradients are shortened; 0 where they never are."""
+
+
+NOTHING_KNOWN = Hyperparameters()
+"""No setting is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadFacts:
     """The loaded workload in figures."""
 
@@ -41,8 +58,7 @@ class WorkloadFacts:
     has_batch_norm: bool
     batch_dependent_loss: str | None
     """Why the loss of a sample depends on its batch, or None where it does not."""
-    clips_gradients: bool = True
-    """Whether training shortens gradients above a norm, as it does by default."""
+    hyperparameters: Hyperparameters = NOTHING_KNOWN
     notes: tuple[str, ...] = ()
     """What the loader chose by itself, in whole sentences."""
     versions: tuple[tuple[str, str], ...] = ()
@@ -54,3 +70,9 @@ class WorkloadFacts:
     length, optimizer; None where the workload did not come as a spec."""
     baseline: Configuration | None = None
     """The configuration that live objects came with; None where the workload came as a spec."""
+
+    @property
+    def clips_gradients(self) -> bool:
+        """Whether training shortens gradients above a norm, as it does unless it is told not to."""
+        norm = self.hyperparameters.max_grad_norm
+        return norm is None or norm > 0

@@ -16,7 +16,7 @@ from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.loaded import TASK_LOSS_ITEMS, LoadedWorkload
 from autotune.workload.lora import add_adapters, check_installed
-from autotune.workload.options import training_options
+from autotune.workload.options import hyperparameters_of, training_options
 from autotune.workload.resolve import resolve_spec
 from autotune.workload.rows import MapRows, Rows, StreamRows, field_lengths, row_tokens
 from autotune.workload.spec import Capsule, Workload, WorkloadSpec
@@ -27,7 +27,6 @@ from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
     import datasets
-    from transformers import PreTrainedModel
 
     from autotune.workload.data import AnyDataset
 
@@ -95,6 +94,7 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
             tokens_max=rows.tokens_max,
             precision=spec.precision,
             optim=optim,
+            hyperparameters=hyperparameters_of(arguments),
             has_batch_norm=models.has_batch_norm(model),
             batch_dependent_loss=models.batch_dependent_loss(model),
             notes=tuple(notes),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from autotune.errors import UsageError
+from autotune.workload.facts import Hyperparameters
 from autotune.workload.spec import WorkloadSpec
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
+    from transformers import TrainingArguments
 
 _PACKAGES = {
     "galore": "galore_torch",
@@ -55,6 +58,35 @@ def training_options(spec: WorkloadSpec) -> tuple[str, dict[str, JsonValue]]:
     if spec.learning_rate is not None:
         arguments["learning_rate"] = spec.learning_rate
     return optim, arguments
+
+
+def hyperparameters_of(
+    arguments: Mapping[str, object], kind: type[TrainingArguments] | None = None
+) -> Hyperparameters:
+    """The settings that go with the size of a batch.
+
+    Args:
+        arguments: Fields of a job that differ from their defaults.
+        kind: The class of its arguments; None is TrainingArguments itself.
+    """
+    from transformers import TrainingArguments
+
+    fields = (kind or TrainingArguments).__dataclass_fields__
+
+    def value(name: str) -> float:
+        found = arguments.get(name, fields[name].default if name in fields else None)
+        return float(found) if isinstance(found, int | float) else 0.0
+
+    warmup = value("warmup_steps")
+    # Below 1 it is a part of the whole training, and stays that; an older field says the same.
+    is_part = 0 < warmup < 1 or value("warmup_ratio") > 0
+    return Hyperparameters(
+        learning_rate=value("learning_rate"),
+        warmup_steps=0 if is_part else int(warmup),
+        adam_beta2=value("adam_beta2"),
+        weight_decay=value("weight_decay"),
+        max_grad_norm=value("max_grad_norm"),
+    )
 
 
 def _check_optim(name: str) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 from autotune.events import TrialFinished
 from autotune.journal import Journal, read
 from autotune.outcome import (
+    Distances,
     Exchange,
-    GradientNorms,
-    GradientWindow,
     Measured,
     MemoryUse,
     Speed,
@@ -31,22 +30,7 @@ MEASURED = Measured(
         num_collectives_per_step=1.5,
         collectives=("all_gather in get_batch_samples",),
     ),
-    gradients=GradientNorms(
-        windows=(
-            GradientWindow(step=5, micro_squared_norms=(1.5, 2.5), mean_squared_norm=0.75),
-            GradientWindow(
-                step=6,
-                micro_squared_norms=(1.25, 2.25),
-                mean_squared_norm=0.5,
-                preconditioned_micro_squared_norms=(3e8, 4e8),
-                preconditioned_mean_squared_norm=1e8,
-                loss=2.5,
-            ),
-        ),
-        num_micro_batches=2,
-        rows_per_micro_batch=8,
-        num_skipped=1,
-    ),
+    distances=Distances(apart_squared=(0.5, 0.25), moved_squared=(3e8, 1e8)),
 )
 
 

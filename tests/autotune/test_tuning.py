@@ -16,7 +16,7 @@ import pytest
 from autotune import control, lease, starting
 from autotune import request as requests
 from autotune.errors import UsageError
-from autotune.events import Origin
+from autotune.events import Origin, ProbeStarted
 from autotune.export.document import read as read_document
 from autotune.goal import Goal
 from autotune.journal import Journal, read
@@ -32,6 +32,8 @@ from autotune.view import RunView, fold
 from tests.testing import jobs
 from tests.testing.landscape_engine import LandscapePool
 from tests.testing.studies import LANDSCAPE
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +57,9 @@ def measured(view: RunView) -> list[int]:
     return [t.number for t in view.trials if t.measured is not None]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_path: Path) -> None:
-    asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4)
+    asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4, trials=3)
     run = starting.prepare(asked, tmp_path / "runs", "job", fresh=False, resume=False)
     engine = starting.start_engine(run)
     before = wait_for(run, lambda view: len(measured(view)) >= 2)
@@ -90,6 +91,13 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     tried = [t.configuration for t in view.trials if t.purpose in ("baseline", "search")]
     assert len(tried) == len(set(tried))
 
+    assert view.machine is not None
+    probed = [r.event for r in read(run.journal) if isinstance(r.event, ProbeStarted)]
+    # Probes are told as they begin, unless an earlier test has probed this machine already.
+    assert [p.number for p in probed] == list(range(1, len(probed) + 1))
+    assert view.probing is None
+    assert probed == [] or "memory bandwidth" in {str(r["name"]) for r in probed[-1].readings}
+
     assert view.recommendation is not None
     answer = read_document(view.recommendation).recommendation
     assert answer.configuration.global_batch_size == 8
@@ -108,7 +116,6 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     assert again.recommendation == view.recommendation
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_signalled_engine_saves_reaps_and_says_which_signal(tmp_path: Path) -> None:
     asked = jobs.request(jobs.language_model(tmp_path), tmp_path)
@@ -126,7 +133,6 @@ def test_a_signalled_engine_saves_reaps_and_says_which_signal(tmp_path: Path) ->
     assert all(t.outcome is not None for t in view.trials)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_that_cannot_load_ends_with_cause_remedy_and_exit_code(tmp_path: Path) -> None:
     spec = replace(

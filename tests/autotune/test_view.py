@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from autotune.events import (
     Event,
     HoldChanged,
+    LinkProbed,
     NoteAdded,
     Origin,
+    ProbeStarted,
     Record,
     RegionClosed,
     RunEnded,
@@ -24,6 +26,7 @@ from autotune.events import (
 )
 from autotune.outcome import Stopped
 from autotune.view import RunView, fold
+from probes.link import Link
 from tests.testing import runs
 
 WHOLE = [*runs.searching("one"), *runs.ending("one", Path("out"))]
@@ -34,11 +37,13 @@ RECEIVED = TrialReceived(
     outcome=runs.measured(41.0),
     origin=Origin(host="node2", run="one", run_id="r", number=3),
 )
+PROBING = ProbeStarted(probe="arithmetic rate", number=4, num_probes=5, readings=({"name": "r"},))
 EVENTS: list[Event] = [
     *WHOLE,
     *runs.trial(5, runs.BEST, Stopped(cause="Stopped.")),
     *runs.trial(6, runs.BEST, runs.measured(3.0), "confirm"),
     TrialProgressed(number=5, stage="speed", step=1),
+    PROBING,
     RegionClosed(what="w", reason="r", num_removed=2, trial=1),
     WarningRaised(cause="c"),
     HoldChanged(held=True),
@@ -54,6 +59,7 @@ EVENTS: list[Event] = [
         again=False,
     ),
     TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
+    LinkProbed(link=Link(backend="gloo", num_ranks=2)),
     runs.started("one", resumed=True),
 ]
 
@@ -71,6 +77,15 @@ def test_a_story_folds_alike_in_any_order_live_and_from_disk(events: list[Event]
     assert fold(records[cut:], fold(records[:cut])) == whole
     stored = [record_adapter().dump_json(record) for record in records]
     assert fold(record_adapter().validate_json(line) for line in stored) == whole
+
+
+def test_a_probe_is_known_while_it_runs() -> None:
+    view = fold(runs.records([WHOLE[0], PROBING]))
+    assert (view.stage, view.probing) == ("probing", PROBING)
+    assert fold(runs.records([WHOLE[0], PROBING, WHOLE[1]])).probing is None
+    assert (
+        fold(runs.records([WHOLE[0], PROBING, runs.started("one", resumed=True)])).probing is None
+    )
 
 
 def test_the_whole_story() -> None:

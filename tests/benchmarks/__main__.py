@@ -11,10 +11,15 @@ from pathlib import Path
 
 from tests.benchmarks import harness
 
-NAMES = ("overhead", "promise", "regret", "rivals", "call")
-"""The set of one process, which runs where nothing is named."""
-RANKS = ("averaging", "links", "distributing")
-"""The set of several processes; `ranks` names all of it."""
+SETS = {
+    "job": ("overhead", "promise", "regret", "rivals"),
+    "library": ("call",),
+    "ranks": ("averaging", "links", "distributing"),
+    "memory": ("estimate",),
+}
+"""Benchmarks that belong together; the name of a set stands for all of it."""
+DEFAULT = "job"
+"""The set that runs where nothing is named."""
 
 
 def main() -> int:
@@ -27,8 +32,8 @@ def main() -> int:
         "names",
         nargs="*",
         metavar="NAME",
-        help=f"any of {', '.join((*NAMES, *RANKS))}; ranks for the last {len(RANKS)}, and the "
-        "others without one",
+        help="; ".join(f"{name}: {', '.join(names)}" for name, names in SETS.items())
+        + f"; {DEFAULT} without one",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run with tiny budgets")
     parser.add_argument("--out", type=Path, default=Path("benchmark-results"), metavar="DIR")
@@ -38,8 +43,8 @@ def main() -> int:
         help="store the measured grids as landscapes, which the tests of the search replay",
     )
     options = parser.parse_args()
-    known = (*NAMES, *RANKS)
-    names = {*options.names} - {"ranks"} | ({*RANKS} if "ranks" in options.names else set())
+    known = [name for names in SETS.values() for name in names]
+    names = {n for asked in options.names or [DEFAULT] for n in SETS.get(asked, (asked,))}
     unknown = sorted(names - {*known})
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; there are {', '.join(known)}")
@@ -52,7 +57,7 @@ def main() -> int:
         )
         results: list[harness.Result] = []
         for name in known:
-            if name not in (names or NAMES):
+            if name not in names:
                 continue
             benchmark = importlib.import_module(f"tests.benchmarks.{name}")
             results.append(harness.run(name, benchmark.run, context))

@@ -40,7 +40,7 @@ def run(context: Context) -> Report:
     view = fold(read(RunDirectory(Path(found["run"])).journal))
     steps_s = sum((t.wall_s or 0.0) - (t.overhead_s or 0.0) for t in view.trials)
     load_s = view.workload.load_s if view.workload is not None else 0.0
-    overhead_s = found["wall_s"] - steps_s - found["num_workers"] * load_s
+    overhead_s = found["wall_s"] - steps_s - found["num_starts"] * load_s
     more = 100 * (found["peak_bytes"] / found["before_bytes"] - 1)
     return Report(
         rows=(
@@ -50,13 +50,13 @@ def run(context: Context) -> Report:
                 f"at most {MOST_OVERHEAD_S:g} s",
                 is_reached=overhead_s <= MOST_OVERHEAD_S,
                 note=f"{found['wall_s']:.1f} s in all, {steps_s:.1f} s of steps, "
-                f"{found['num_workers']} cold starts of {load_s:.1f} s",
+                f"{found['num_starts']} cold starts of {load_s:.1f} s",
             ),
             _row(
                 "cold starts of its processes",
-                Reading.of_samples([float(found["num_workers"])], "starts"),
+                Reading.of_samples([float(found["num_starts"])], "starts"),
                 f"at most {MOST_STARTS}",
-                is_reached=found["num_workers"] <= MOST_STARTS,
+                is_reached=found["num_starts"] <= MOST_STARTS,
             ),
             _row(
                 "peak memory of the calling process over its level before",

@@ -27,10 +27,10 @@ from autotune.trial.environment import trial_environment
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import MeasureSpeed, SpeedMeasured
 from autotune.workload.spec import WorkloadSpec
-from probes.agents import host_meeting, serve
 from probes.known import known_machine
-from probes.launch import without_launch
-from probes.nodes import node_of_this_process
+from probes.ranks.agents import host_meeting, serve
+from probes.ranks.launch import without_launch
+from probes.ranks.nodes import node_of_this_process
 
 ONE = (
     Configuration(micro_batch_size=16, accumulation_steps=1),

@@ -16,11 +16,11 @@ from pydantic import JsonValue
 
 from autotune.errors import AutotuneError
 from autotune.search.statistics import Ratio, ratio_of_times
+from probes.collectives.probe import measure
 from probes.known import known_machine
-from probes.launch import Ranks
 from probes.link import Link
-from probes.links import measure
 from probes.machine import machine_adapter
+from probes.ranks.launch import Ranks
 from tests.benchmarks.harness import Context, Reading, Report, Row, judge_promise, say
 from tests.testing import links
 from tests.testing.links import TwoNodes

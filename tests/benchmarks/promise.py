@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from autotune.errors import AutotuneError
-from autotune.export.rerun import measure_script
+from autotune.export.running.rerun import measure_script
 from autotune.outcome import Speed
 from autotune.request import Driver
 from autotune.search.statistics import ratio_of_times, settled

@@ -63,14 +63,27 @@ JOB = WORKLOAD | {
     "--json",
 }
 COMMANDS: dict[str, set[str]] = {
-    "tune": JOB | {"--dry-run"},
+    "tune": JOB | {"--dry-run", "--tui"},
     "plan": JOB,
+    "estimate": WORKLOAD
+    | {
+        "--device",
+        "--device-memory",
+        "--global-batch-size",
+        "--processes",
+        "--local-sgd",
+        "--picture",
+        "--fresh",
+        "--json",
+    },
     "probe": {"--processes", "--fresh", "--json"},
     "runs": {"--run-dir", "--json"},
     "show": {"RUN", "--run-dir", "--display", "--follow", "--json"},
     "export": {"RUN", "--run-dir", "--alternative", "--out", "--force", "--json"},
     "verify": {"RUN", "--run-dir", "--json"},
     "trial": {"RUN", "NUMBER", "--run-dir", "--json"},
+    "tui": (JOB - {"--resume", "--fresh", "--detach", "--display", "--json"})
+    | {"RUN", "--theme", "--ascii", "--no-mouse"},
     "doctor": {"--json"},
 }
 

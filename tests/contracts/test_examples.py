@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import autotune
 from autotune.export.document import as_json
-from tests.testing import live
+from tests.testing import examples, live
 from tests.testing.recommendations import document
-
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 
 
 def documented() -> Iterator[tuple[str, object]]:
@@ -31,40 +28,28 @@ def documented() -> Iterator[tuple[str, object]]:
                 yield f"{name}.{member}", defined
 
 
-def _docstring(value: object) -> str:
-    inner = value.fget if isinstance(value, property) else value
-    return inspect.getdoc(getattr(inner, "__func__", inner)) or ""
+def test_every_public_docstring_has_an_example() -> None:
+    without = [name for name, value in documented() if not examples.of(name, value, {}).examples]
+    assert without == []
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [pytest.param(name, value, id=name) for name, value in documented()]
+    ("name", "value"),
+    # The one of `tune` is run where there is a finished run that its job is known from.
+    [pytest.param(name, value, id=name) for name, value in documented() if name != "tune"],
 )
-def test_a_public_docstring_has_an_example_that_runs(
-    name: str,
-    value: object,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+def test_an_example_does_what_it_says(
+    name: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    text = _docstring(value)
     path = tmp_path / "sample.json"
     path.write_text(as_json(document()))
+    options: dict[str, Any] = {"gradient_accumulation_steps": 8} if ".apply" in name else {}
     names = {
         "autotune": autotune,
         "recommendation": autotune.load(path),
-        "trainer": live.trainer(tmp_path),
+        "trainer": live.trainer(tmp_path, **options),
         "path_to_recommendation": path,
     }
-    if name == "tune":
-        # The example's job was tuned before; its answer is known.
-        shutil.copytree(request.getfixturevalue("tuned").directory / "runs", "autotune-runs")
-    if ".apply" in name:
-        names["trainer"] = live.trainer(tmp_path, gradient_accumulation_steps=8)
-    examples = doctest.DocTestParser().get_doctest(text, names, name, None, None)
-    assert examples.examples, f"{name} has no example"
-    failures: list[str] = []
-    runner = doctest.DocTestRunner(optionflags=FLAGS)
-    runner.run(examples, out=failures.append)
-    assert not failures, "".join(failures)
+    examples.run(examples.of(name, value, names))

@@ -44,6 +44,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("show", "one", "--json"),
         ("show", "missing"),
         ("tune", "--global-batch-size", "auto"),
+        ("estimate", "--help"),
+        ("estimate", "--model-config", "missing.json", "--device", "RTX 4900"),
     ],
     ids=" ".join,
 )

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from probes import fingerprint as module
+from probes.devices.nvml import FAULTS, NvmlDevice, NvmlView
+from probes.devices.torch_devices import TorchDevice, TorchView
 from probes.fingerprint import fingerprint
 from probes.machine import DeviceProcess
-from probes.nvml import FAULTS, NvmlDevice, NvmlView
 from probes.present import present
-from probes.torch_devices import TorchDevice, TorchView
 
 GIB = 2**30
 DEVICE = NvmlDevice(index=0, uuid="GPU-1", name="A", total_bytes=8 * GIB, free_bytes=7 * GIB)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
 from torch._C._profiler import _EventType
 from torch.profiler import ProfilerActivity, profile
 

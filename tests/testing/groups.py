@@ -11,10 +11,10 @@ from typing import Any
 
 import psutil
 
-from probes.launch import Ranks, rank_command
+from probes.ranks.launch import Ranks, rank_command
 from tests.testing import links
 
-SCENES = "tests.probes.rank_scenes"
+SCENES = "tests.probes.ranks.rank_scenes"
 LIMIT_S = 120.0
 
 

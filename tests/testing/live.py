@@ -89,6 +89,14 @@ def gpt2(num_layers: int = 2) -> GPT2LMHeadModel:
     )
 
 
+def used_twice() -> GPT2LMHeadModel:
+    """A language model that runs its one block twice in a forward pass."""
+    model = gpt2()
+    model.transformer.h[1] = model.transformer.h[0]
+    model.config.use_cache = False
+    return model
+
+
 def arguments(directory: Path, **changes: object) -> TrainingArguments:
     """Arguments of a job with micro-batches of 2 and 2 accumulation steps."""
     values: dict[str, object] = {

@@ -18,15 +18,15 @@ from pathlib import Path
 import typer
 
 from autotune.cli import documents, options, settings, summary
-from autotune.cli.commands.probe import device, findings
+from autotune.cli.commands.probe import findings
 from autotune.cli.declare import settings as declared_settings
 from autotune.cli.startup import check_installation
-from autotune.display import output
+from autotune.display import output, quantities
 from autotune.errors import AutotuneError, ExitCode
 from autotune.units import format_bytes
-from probes import nvml
 from probes.child import run_module
-from probes.devices import assumed
+from probes.devices import nvml
+from probes.devices.joined import assumed
 from probes.machine import machine_adapter
 from probes.memory import inherited_limits
 from probes.present import present
@@ -196,7 +196,7 @@ def _text(report: Mapping[str, object]) -> str:
             f"{format_bytes(machine.host.available_bytes)} available of "
             f"{format_bytes(machine.host.total_bytes)} ({machine.host.limit_from})",
         ),
-        *((f"{d.kind}:{d.index}", device(d)) for d in machine.devices),
+        *((f"{d.kind}:{d.index}", quantities.device(d)) for d in machine.devices),
         *((name, format_bytes(int(value))) for name, value in _items(report["limits"])),
         ("settings", str(report["settings"] or "none")),
         *((name, value) for name, value in _items(report["environment"])),

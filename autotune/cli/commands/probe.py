@@ -9,15 +9,15 @@ import typer
 from autotune.cli import documents, links, options, summary
 from autotune.cli.job import Reader
 from autotune.cli.nodes import in_our_words
-from autotune.display import output
+from autotune.display import output, quantities
 from autotune.errors import DeviceError, ExitCode, UsageError
-from autotune.units import format_bytes, format_quantity, format_seconds
-from probes import agents
+from autotune.units import format_bytes
+from probes.collectives.probe import measure
 from probes.known import known_machine
-from probes.launch import Ranks
-from probes.links import measure
-from probes.machine import Device, Finding, Machine, Reading, machine_adapter
-from probes.nodes import compare, node_of_this_process
+from probes.machine import Finding, Machine, Reading, machine_adapter
+from probes.ranks import agents
+from probes.ranks.launch import Ranks
+from probes.ranks.nodes import compare, node_of_this_process
 from probes.survey import SurveyProgress
 
 
@@ -109,7 +109,7 @@ def _text(machine: Machine) -> str:
             f"{format_bytes(host.available_bytes)} available of {format_bytes(host.total_bytes)} "
             f"({host.limit_from})",
         ),
-        *((f"{d.kind}:{d.index}", device(d)) for d in machine.devices),
+        *((f"{d.kind}:{d.index}", quantities.device(d)) for d in machine.devices),
     ]
     lines = summary.table([], rows)
     if machine.readings:
@@ -127,23 +127,6 @@ def _text(machine: Machine) -> str:
     return "\n".join([*lines, *findings(every)])
 
 
-def device(device: Device) -> str:
-    """A device with its memory and its company."""
-    text = (
-        f"{output.one_line(device.name)}, {format_bytes(device.free_bytes)} free of "
-        f"{format_bytes(device.total_bytes)} ({output.one_line(device.memory_from)})"
-    )
-    if device.allocation_refused and device.allocatable_bytes is not None:
-        text += f", {format_bytes(device.allocatable_bytes)} could be had"
-    if device.mig:
-        text += ", MIG instance"
-    if device.driver:
-        text += f", driver {device.driver}"
-    if device.processes:
-        text += f", {len(device.processes)} other processes"
-    return text
-
-
 def findings(found: tuple[Finding, ...]) -> list[str]:
     """What is to be said of the machine."""
     if not found:
@@ -159,29 +142,10 @@ def findings(found: tuple[Finding, ...]) -> list[str]:
 
 
 def _row(reading: Reading) -> tuple[str, ...]:
-    spread = f"{100 * reading.half_iqr / reading.value:.1f} %" if reading.value else "–"
     return (
         reading.name,
-        _quantity(reading),
-        spread if len(reading.samples) > 1 else "–",
+        quantities.quantity(reading),
+        quantities.spread(reading),
         str(len(reading.samples) or 1),
         output.one_line(reading.note or ""),
     )
-
-
-def _quantity(reading: Reading) -> str:
-    match reading.unit:
-        case "bytes":
-            return format_bytes(reading.value)
-        case "bytes_per_s":
-            return format_quantity(reading.value, "B/s")
-        case "flop_per_s":
-            return format_quantity(reading.value, "FLOP/s")
-        case "s":
-            return format_seconds(reading.value)
-        case "celsius":
-            return f"{reading.value:.0f} °C"
-        case "W":
-            return f"{reading.value:.0f} W"
-        case _:
-            return f"{reading.value:g}"

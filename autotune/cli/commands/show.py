@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from autotune import lease
 from autotune.cli import documents, options, summary
 from autotune.cli.job import Reader
 from autotune.display import DISPLAYS, output
-from autotune.display.base import choose
+from autotune.display.base import Display, choose
 from autotune.display.watch import Signals, from_outside
 from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory, find
@@ -25,21 +26,37 @@ def run(context: typer.Context, chosen: options.Show) -> int:
     """Runs the command."""
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
     display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
-    view = documents.view_of(directory)
-    stopped_by = None
-    if chosen.follow and documents.state(directory, view) == "running":
-        with Signals() as signals:
-            view = from_outside(
-                directory, signals, display, view, is_alive=_engine_lives(directory)
-            )
-            stopped_by = signals.last
+    view, stopped_by = documents.view_of(directory), None
+    if chosen.follow:
+        view, stopped_by = follow(directory, view, display)
     if chosen.json:
         output.document(documents.result(directory, view, None))
-    elif stopped_by is None:
+    else:
+        tell(directory, view, stopped_by)
+    return ExitCode.OK if stopped_by is None else 128 + stopped_by
+
+
+def follow(
+    directory: RunDirectory, view: RunView, display: Display
+) -> tuple[RunView, signal.Signals | None]:
+    """Shows a run until it ends or a signal ends the watching.
+
+    Returns:
+        The run then, and the signal.
+    """
+    if documents.state(directory, view) != "running":
+        return view, None
+    with Signals() as signals:
+        view = from_outside(directory, signals, display, view, is_alive=_engine_lives(directory))
+        return view, signals.last
+
+
+def tell(directory: RunDirectory, view: RunView, stopped_by: signal.Signals | None) -> None:
+    """Prints the run, or that it goes on where a signal ended the watching."""
+    if stopped_by is None:
         output.data(_text(directory, view))
     else:
         output.talk(f"Run {directory.name} goes on.")
-    return ExitCode.OK if stopped_by is None else 128 + stopped_by
 
 
 def _engine_lives(directory: RunDirectory) -> Callable[[], bool]:

@@ -11,16 +11,22 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options, summary
+from autotune.cli import documents, options, screen, summary
 from autotune.cli.job import Reader, build_request
 from autotune.cli.nodes import Nodes, across_nodes
 from autotune.display import DISPLAYS, output
 from autotune.display.base import choose
 from autotune.display.watch import Signals, until_it_ends
-from autotune.errors import AutotuneError, ExitCode, NothingFeasible, Unconfirmed
+from autotune.errors import (
+    AutotuneError,
+    ExitCode,
+    NothingFeasible,
+    Unconfirmed,
+    UsageError,
+)
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
-from probes.launch import without_launch
+from probes.ranks.launch import without_launch
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""
@@ -42,6 +48,10 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
         least_device_bytes=nodes.least_bytes,
     )
     display = choose(Reader(context).choice("display", chosen.display, DISPLAYS))
+    if chosen.tui and chosen.detach:
+        raise UsageError(
+            "--tui shows the run, and --detach does not wait for it.", "Give one of them."
+        )
     # Loaded when the request is known to be sound: an error in it should be told at once.
     from autotune import delivery, starting
 
@@ -60,10 +70,34 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
         engine = starting.start_engine(directory, variables)
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
+        if chosen.tui and output.can_take_screen():
+            return _on_screen(directory, engine, before, signals, chosen)
         if not chosen.json:
             output.talk(f"Run {directory.name} in {directory.path}")
         view = until_it_ends(directory, engine, signals, display, before)
         return _finish(directory, view, engine, signals, chosen)
+
+
+def _on_screen(
+    directory: RunDirectory,
+    engine: subprocess.Popen[bytes],
+    before: RunView,
+    signals: Signals,
+    chosen: options.Tune,
+) -> int:
+    """Shows the run in the terminal UI, which may leave while the run goes on."""
+    code = screen.show(directory, owns_run=True, waiting=signals.take(), silent=chosen.json)
+    if engine.poll() is None:
+        if chosen.json:
+            output.document(_going_on(directory, engine))
+        # The engine outlives this process on purpose; Popen would warn of a child not waited for.
+        engine.returncode = 0
+    elif chosen.json:
+        view = documents.view_of(directory)
+        output.document(
+            documents.result(directory, view, _error(directory, view, engine, signals, chosen))
+        )
+    return code
 
 
 def _finish(
@@ -165,15 +199,7 @@ def _detach(
         return _finish(directory, view, engine, Signals(), chosen)
     follow = summary.command("autotune", "show", directory.name, "--follow", *_run_dir(chosen))
     if chosen.json:
-        output.document(
-            {
-                "schema": documents.SCHEMA,
-                "run": directory.name,
-                "path": str(directory.path),
-                "process": engine.pid,
-                "recommendation": None,
-            }
-        )
+        output.document(_going_on(directory, engine))
     else:
         output.data(
             f"Run {directory.name} goes on as process {engine.pid}.\n"
@@ -183,6 +209,17 @@ def _detach(
     # The engine outlives this process on purpose; Popen would warn of a child not waited for.
     engine.returncode = 0
     return ExitCode.OK
+
+
+def _going_on(directory: RunDirectory, engine: subprocess.Popen[bytes]) -> dict[str, object]:
+    """The document of a run that goes on without this process."""
+    return {
+        "schema": documents.SCHEMA,
+        "run": directory.name,
+        "path": str(directory.path),
+        "process": engine.pid,
+        "recommendation": None,
+    }
 
 
 def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> list[str]:

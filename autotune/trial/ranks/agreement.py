@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from autotune.outcome import Exchange, Failed, MemoryUse, OutOfMemory, Speed, Stopped, TimedOut
+from autotune.outcome import (
+    Distances,
+    Exchange,
+    Failed,
+    MemoryUse,
+    OutOfMemory,
+    Speed,
+    Stopped,
+    TimedOut,
+)
 from autotune.trial.protocol import (
     CannotLoad,
     MemoryMeasured,
@@ -96,6 +105,7 @@ def _speed(replies: Sequence[SpeedMeasured]) -> SpeedMeasured:
         steps_s=slowest.steps_s,
         high_water_bytes=max(marks, default=None),
         exchange=_exchange(exchanges) if len(exchanges) == len(replies) else None,
+        distances=_distances([r.distances for r in replies]),
     )
 
 
@@ -128,6 +138,15 @@ def _exchange(exchanges: Sequence[Exchange]) -> Exchange:
         averaging_s=max(e.averaging_s for e in exchanges),
         interfaces=tuple(name for e in exchanges for name in e.interfaces),
     )
+
+
+def _distances(found: Sequence[Distances | None]) -> Distances | None:
+    """The mean of what the ranks saw; None where they did not see the same averagings."""
+    known = [distances for distances in found if distances is not None]
+    if len(known) < len(found) or len({len(one.apart_squared) for one in known}) != 1:
+        return None
+    apart = zip(*(one.apart_squared for one in known), strict=True)
+    return replace(known[0], apart_squared=tuple(sum(each) / len(known) for each in apart))
 
 
 def _ready(replies: Sequence[Ready]) -> Ready | CannotLoad:

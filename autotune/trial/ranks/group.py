@@ -22,7 +22,7 @@ from autotune.trial.failure import outcome_of_exit
 from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
 from probes.errors import RANK_KILLED
-from probes.launch import Ranks, rank_command
+from probes.ranks.launch import Ranks, rank_command
 
 
 class RanksMissingError(WorkerDiedError):

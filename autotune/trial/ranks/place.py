@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from probes.launch import store_at
+from probes.ranks.launch import store_at
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -117,7 +117,9 @@ class Ranks:
         import torch.distributed as dist
 
         os.environ.update(place.variables)
-        self._place = place
+        self.place = place
+        self._meeting = meeting
+        self._timeout_s = timeout_s
         self._store = place.store(meeting, timeout_s)
         self._num_agreements = 0
         if torch.accelerator.is_available():
@@ -138,17 +140,21 @@ class Ranks:
     @property
     def num_ranks(self) -> int:
         """How many ranks there are."""
-        return self._place.world_size
+        return self.place.world_size
 
     def agree(self, number: int) -> int:
         """The first rank's number, on every rank."""
         self._num_agreements += 1
         name = f"agreement/{self._num_agreements}"
         self._wait_for_all(f"{name}/arrived")
-        if self._place.rank == 0:
+        if self.place.rank == 0:
             self._store.set(name, str(number))
             return number
         return int(self._store.get(name))
+
+    def store(self, name: str) -> Store:
+        """A store of this command that all ranks reach, beside the group that is measured."""
+        return self.place.store(f"{self._meeting}/{name}", self._timeout_s)
 
     def part(self) -> None:
         """Waits until every rank is done, or long enough."""
@@ -162,7 +168,7 @@ class Ranks:
 
     def _wait_for_all(self, name: str, limit_s: float | None = None) -> None:
         """Returns when every rank has come to this point."""
-        if self._store.add(f"{name}/count", 1) == self._place.world_size:
+        if self._store.add(f"{name}/count", 1) == self.place.world_size:
             self._store.set(name, "all")
             return
         if limit_s is None:

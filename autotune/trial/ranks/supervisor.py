@@ -30,6 +30,7 @@ from autotune.trial.protocol import (
     Envelope,
     GradientsMeasured,
     GroupReply,
+    LinkMeasured,
     MemoryMeasured,
     Progress,
     Ready,
@@ -39,8 +40,8 @@ from autotune.trial.protocol import (
 from autotune.trial.ranks.agreement import RankReply, agreed
 from autotune.trial.ranks.place import Place
 from autotune.trial.worker import WorkerOptions
-from probes.launch import without_launch
 from probes.lifetime import die_with_parent
+from probes.ranks.launch import without_launch
 
 LOOK_INTERVAL_S = 0.5
 """Time between two looks whether another rank has called the command off."""
@@ -123,7 +124,9 @@ class Supervisor:
 
     def tell(self, meeting: str, reply: RankReply) -> None:
         """Lets every rank know what came out here; calls the others off where it is no reading."""
-        is_reading = isinstance(reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured)
+        is_reading = isinstance(
+            reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured | LinkMeasured
+        )
         if not is_reading:
             self._store.set(f"{meeting}/off", "off")
         text = envelope_adapter().dump_json(Envelope(body=reply)).decode()

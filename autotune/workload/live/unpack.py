@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import UsageError, WorkloadError
-from autotune.workload.facts import WorkloadFacts
+from autotune.workload.facts import Hyperparameters, WorkloadFacts
 from autotune.workload.live import rows as live_rows
 from autotune.workload.live.capture import release
 from autotune.workload.live.job import Job, MakeTrainer, base_trainer, job_of_trainer
 from autotune.workload.live.trainer import make_trainer
 from autotune.workload.loaded import Batch, LoadedWorkload, Row, num_rows
 from autotune.workload.model import batch_dependent_loss, has_batch_norm
+from autotune.workload.options import hyperparameters_of
 from autotune.workload.spec import Capsule
 
 if TYPE_CHECKING:
@@ -66,7 +67,11 @@ def unpack(capsule: Capsule, scratch: Path) -> LoadedWorkload:
             tokens_max=rows.tokens_max,
             precision=job.precision,
             optim=optim if job.optimizers[0] is None else type(job.optimizers[0]).__name__,
-            clips_gradients=bool(max_grad_norm and max_grad_norm > 0),
+            hyperparameters=(
+                hyperparameters_of(job.arguments, job.arguments_class)
+                if job.optimizers[0] is None
+                else Hyperparameters(max_grad_norm=max_grad_norm or 0.0)
+            ),
             has_batch_norm=has_batch_norm(model),
             batch_dependent_loss=batch_dependent_loss(model),
             notes=(rows.note,) if rows.note else (),

@@ -15,8 +15,9 @@ from autotune.cli.commands.tune import next_steps
 from autotune.configuration import Configuration
 from autotune.errors import ExportError, UsageError
 from autotune.events import Document
-from autotune.export import rerun, write
-from autotune.export.rerun import ScriptTiming
+from autotune.export import write
+from autotune.export.running import rerun
+from autotune.export.running.rerun import ScriptTiming
 from autotune.export.write import ExportedFile
 from autotune.journal import read
 from autotune.outcome import Outcome, OutOfMemory

@@ -31,7 +31,7 @@ def test_without_a_command_the_help_is_shown(capsys: Captured) -> None:
     assert err == ""
 
 
-@pytest.mark.parametrize("absent", ["script", "estimate", "tui", "--tui"])
+@pytest.mark.parametrize("absent", ["script", "tui", "--tui"])
 def test_help_names_nothing_that_is_not_there(absent: str, capsys: Captured) -> None:
     main(["--help"])
     main(["tune", "--help"])

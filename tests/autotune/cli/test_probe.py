@@ -9,10 +9,10 @@ import pytest
 
 from autotune.cli.app import main
 from autotune.cli.commands import probe
-from probes.collectives import sizes
+from probes.collectives.probe import PAYLOAD_BYTES
+from probes.collectives.steps import sizes
 from probes.errors import ProbeError
 from probes.link import COLLECTIVES, Collective, Exchange, Interface, Link, Pair, Wires
-from probes.links import PAYLOAD_BYTES
 from probes.machine import Finding, Machine, Reading, machine_adapter
 from tests.testing import links, runs
 

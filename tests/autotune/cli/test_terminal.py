@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import pty
 import re
-import select
 import signal
-import struct
-import sys
-import termios
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,68 +14,7 @@ import pytest
 from autotune import journal, lease
 from autotune.run_directory import RunDirectory
 from autotune.view import fold
-
-REPOSITORY = Path(__file__).parents[3]
-
-
-class Terminal:
-    """A command line on a pseudo-terminal of its own."""
-
-    def __init__(self, directory: Path, story: str, *arguments: str, **variables: str) -> None:
-        path = os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])
-        environment = os.environ | {"AUTOTUNE_TEST_STORY": story, "PYTHONPATH": path} | variables
-        for name in ("COLUMNS", "LINES"):
-            environment.pop(name, None)
-        self.bytes = b""
-        self.process, self._master = pty.fork()
-        if self.process == 0:
-            os.chdir(directory)
-            words = [sys.executable, "-m", "tests.testing.fake_cli", *arguments]
-            os.execve(sys.executable, words, environment)
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-
-    def read_until(self, text: str) -> None:
-        """Reads on until the text was written."""
-        deadline_s = time.monotonic() + 60
-        while text.encode() not in self.bytes:
-            assert time.monotonic() < deadline_s, self.bytes[-2000:]
-            assert self._read(), f"it ended before {text!r}"
-
-    def type(self, keys: str) -> None:
-        """Presses keys."""
-        os.write(self._master, keys.encode())
-
-    def hang_up(self) -> None:
-        """The terminal's window is closed."""
-        os.close(self._master)
-        self._master = -1
-
-    def wait(self) -> int:
-        """Reads to the end and returns the exit code."""
-        while self._master >= 0 and self._read():
-            pass
-        _, status = os.waitpid(self.process, 0)
-        self.process = 0
-        return os.waitstatus_to_exitcode(status)
-
-    def close(self) -> None:
-        """Ends what is left."""
-        if self.process:
-            os.kill(self.process, signal.SIGKILL)
-            os.waitpid(self.process, 0)
-        if self._master >= 0:
-            os.close(self._master)
-
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._master], [], [], 60)
-        if not ready:
-            return False
-        try:
-            data = os.read(self._master, 65536)
-        except OSError:
-            return False
-        self.bytes += data
-        return bool(data)
+from tests.testing.terminal import Terminal
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.cost.batch_advice import (
-    Hyperparameters,
     SettingChange,
     advice_for_batch,
     advice_for_clipping,
@@ -17,6 +16,7 @@ from autotune.cost.batch_advice import (
     gain,
     learning_rate_factor,
 )
+from autotune.workload.facts import Hyperparameters
 from tests.autotune.cost.builders import noise
 
 PRESENT = Hyperparameters(
@@ -139,14 +139,20 @@ def test_a_ranks_gradient_is_longer_than_the_mean_by_at_most_the_root_of_the_ran
 
 
 def test_the_threshold_makes_up_for_the_lower_end() -> None:
-    advice = advice_for_clipping(
-        noise(31.0, None, preconditioned=False), rows_per_rank=8, num_ranks=2, max_grad_norm=1.0
-    )
-    assert advice.new == advice.ratio == pytest.approx(1.288, abs=1e-3)
-    assert advice.interval[1] == math.sqrt(2)
-    assert advice.sentence == (
+    known = advice_for_clipping((31.0, None), rows_per_rank=8, num_ranks=2, max_grad_norm=1.0)
+    assert known == (
         "Each of 2 ranks clips its own gradient, which is expected to be 1.29 to 1.41 times as "
         "long as their mean: 1.29 times max_grad_norm (1 → 1.288) makes up for the least of it."
     )
-    unknown = advice_for_clipping(None, rows_per_rank=8, num_ranks=4)
-    assert (unknown.ratio, unknown.interval, unknown.new) == (1.0, (1.0, 2.0), None)
+
+
+@pytest.mark.parametrize("unknown", [None, (0.0, None), (0.1, None)])
+def test_without_a_noise_scale_no_threshold_is_named(
+    unknown: tuple[float, float | None] | None,
+) -> None:
+    advice = advice_for_clipping(unknown, rows_per_rank=8, num_ranks=4, max_grad_norm=1.0)
+    assert advice == (
+        "Each of 4 ranks clips its own gradient, which may be up to 2 times as long as their mean: "
+        "the same max_grad_norm clips more, and by how much depends on a noise scale that is not "
+        "known."
+    )

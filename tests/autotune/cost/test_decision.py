@@ -1,8 +1,6 @@
-"""The decision over options whose order is known."""
+"""What learning adds to a comparison of speeds, and the words for the whole."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 
 from autotune.configuration import Configuration
 from autotune.cost.communication import Rate
-from autotune.cost.decision import Option, compare, decide, least_share
+from autotune.cost.decision import Rival, Way, explain, learning_ratio, simplicity
 from autotune.cost.learning import (
     NOT_NEEDED,
     SampleEfficiency,
@@ -20,21 +18,19 @@ from autotune.cost.learning import (
 from tests.autotune.cost.builders import noise
 
 REFERENCE = 16
+ASSUMED = assumed_local_sgd("adam", clips=True)
 
 
-def option(
+def way(
     samples_per_s: float,
     *,
     processes: int = 2,
     micro: int = 8,
     accumulation: int = 1,
     local_sgd_steps: int = 1,
-    error: float = 0.02,
     efficiency: SampleEfficiency = NOT_NEEDED,
-    is_baseline: bool = False,
-    is_measured: bool = True,
-) -> Option:
-    return Option(
+) -> Way:
+    return Way(
         configuration=Configuration(
             micro_batch_size=micro,
             accumulation_steps=accumulation,
@@ -43,126 +39,98 @@ def option(
         ),
         rate=Rate(
             samples_per_s=samples_per_s,
-            samples_per_s_interval=(samples_per_s / (1 + error), samples_per_s * (1 + error)),
+            samples_per_s_interval=(samples_per_s / 1.02, samples_per_s * 1.02),
             efficiency=efficiency,
         ),
-        is_measured=is_measured,
-        is_baseline=is_baseline,
     )
 
 
-def local(samples_per_s: float, steps: int = 32) -> Option:
-    model = assumed_local_sgd("adam", clips=True)
-    return option(samples_per_s, local_sgd_steps=steps, efficiency=model.efficiency(steps))
+def local(samples_per_s: float, steps: int = 32) -> Way:
+    return way(samples_per_s, local_sgd_steps=steps, efficiency=ASSUMED.efficiency(steps))
 
 
-def test_the_share_that_several_processes_must_keep() -> None:
-    # Measured for two processes and a batch of 16: one alone kept 0.674 a step.
-    assert least_share(15.0, 16, 2) == pytest.approx(0.674, abs=5e-4)
-    assert least_share(0.0, 16, 2) == 1.0
-    assert least_share(math.inf, 16, 2) == 0.5
-
-
-@given(
-    phi=st.floats(0.1, 1e4),
-    batch=st.sampled_from([16, 64, 256]),
-    num=st.sampled_from([2, 4, 8]),
-    speed=st.floats(0.05, 1.0),
-)
-def test_it_is_the_same_as_comparing_products(
-    phi: float, batch: int, num: int, speed: float
-) -> None:
-    alone = option(
-        100.0,
-        processes=1,
-        micro=batch // num,
-        efficiency=batch_efficiency(batch // num, batch, noise(phi, phi)),
-    )
-    together = option(100.0 * num * speed, processes=num, micro=batch // num)
-    value, _ = compare(together, alone, batch)
-    assert value == pytest.approx(speed / least_share(phi, batch, num))
-
-
-def test_the_highest_product_wins_beyond_the_noise() -> None:
-    slow, fast = option(40.0, is_baseline=True), option(100.0, micro=4, accumulation=2)
-    found = decide([slow, fast], reference=REFERENCE)
-    assert found.best is found.leader is fast
-    assert [standing.option for standing in found.standings] == [fast, slow]
-    assert [standing.is_tie for standing in found.standings] == [True, False]
-    assert found.standings[1].ratio == pytest.approx(0.4)
-    low, high = found.standings[1].ratio_interval
-    assert math.log(high / 0.4) == pytest.approx(math.hypot(math.log(1.02), math.log(1.02)))
-    assert low < 0.4 < high
-    assert found.sentences == (
-        "4×2×2 ranks: 100 samples/s (measured) × sample efficiency 1 = 100 useful samples/s.",
-    )
-
-
-def test_ties_go_to_ddp_then_to_fewer_processes_then_to_the_baseline() -> None:
-    averaged = local(125.0, 4)
-    ddp = option(101.0)
-    alone = option(100.0, processes=1, accumulation=2)
-    baseline = option(99.5, processes=1, micro=4, accumulation=4, is_baseline=True)
-    assert decide([averaged, ddp], reference=REFERENCE).best is ddp
-    assert decide([averaged, ddp, alone], reference=REFERENCE).best is alone
-    found = decide([averaged, ddp, alone, baseline], reference=REFERENCE)
-    assert found.best is baseline
-    assert found.leader is averaged
-    assert all(standing.is_tie for standing in found.standings)
-    assert [standing.option for standing in found.standings] == [averaged, ddp, alone, baseline]
-
-
-def test_among_equally_simple_ones_the_product_decides() -> None:
-    first, second = option(100.0), option(101.0, micro=4, accumulation=2)
-    assert decide([first, second], reference=REFERENCE).best is second
+ALONE = way(100.0, processes=1, accumulation=2)
 
 
 def test_what_is_not_known_of_local_sgd_is_the_same_for_two_step_counts() -> None:
-    first, second = local(150.0, 32), local(100.0, 16)
-    value, (low, high) = compare(first, second, REFERENCE)
-    assert low > 1.35
-    assert low < value < high < 1.6
-    # Against DDP all of it counts.
-    _, (low, high) = compare(first, option(100.0), REFERENCE)
-    assert low < 0.97
-    assert high > 1.35
+    sizes = (REFERENCE, REFERENCE)
+    more, fewer = ASSUMED.efficiency(32), ASSUMED.efficiency(16)
+    value, (low, high) = learning_ratio(more, fewer, sizes=sizes, reference=REFERENCE)
+    assert 0.9 < low < value < high < 1
+    # Against data parallel training all of it counts.
+    _, found = learning_ratio(more, NOT_NEEDED, sizes=sizes, reference=REFERENCE)
+    assert found == more.interval
 
 
 def test_a_noise_scale_that_is_worse_for_a_larger_batch_is_better_for_a_smaller_one() -> None:
     scale = noise(10.0, 100.0)
-    larger = option(100.0, micro=16, efficiency=batch_efficiency(32, 16, scale), error=0.0)
-    smaller = option(100.0, micro=4, efficiency=batch_efficiency(8, 16, scale), error=0.0)
-    _, (low, high) = compare(larger, smaller, REFERENCE)
+    larger, smaller = batch_efficiency(32, 16, scale), batch_efficiency(8, 16, scale)
+    _, ends = learning_ratio(larger, smaller, sizes=(32, 8), reference=REFERENCE)
     # At each noise scale the ratio of both is (phi + 8) / (phi + 32).
-    assert (low, high) == pytest.approx((18 / 42, 108 / 132))
+    assert ends == pytest.approx((18 / 42, 108 / 132))
 
 
-def test_several_processes_on_a_slow_link_are_not_surely_more_than_one() -> None:
-    # The link of 100 Mbit/s with 10 ms round trips: 16.65 steps/s alone, 14.6 under local SGD.
-    alone = option(
-        16.65 * 8,
-        processes=1,
-        efficiency=batch_efficiency(8, 16, noise(12.0, 18.0, 15.0)),
+@given(
+    phi=st.floats(0.1, 1e4),
+    more=st.floats(1.0, 100.0),
+    sizes=st.tuples(st.sampled_from([4, 16, 64]), st.sampled_from([4, 16, 64])),
+    steps=st.tuples(st.sampled_from([1, 4, 32]), st.sampled_from([1, 4, 32])),
+)
+def test_the_interval_holds_the_ratio_and_turns_over(
+    phi: float, more: float, sizes: tuple[int, int], steps: tuple[int, int]
+) -> None:
+    scale = noise(phi, phi * more)
+    one, other = (
+        ASSUMED.efficiency(n).times(batch_efficiency(size, REFERENCE, scale))
+        for n, size in zip(steps, sizes, strict=True)
     )
-    found = decide([option(2.65 * 16), local(14.6 * 16), alone], reference=REFERENCE)
-    assert found.best is alone
-    assert found.leader.configuration.local_sgd_steps == 32
-    assert found.sentences[1] == (
+    value, (low, high) = learning_ratio(one, other, sizes=sizes, reference=REFERENCE)
+    assert low <= value <= high
+    back, ends = learning_ratio(other, one, sizes=sizes[::-1], reference=REFERENCE)
+    assert back == pytest.approx(1 / value)
+    assert ends == pytest.approx((1 / high, 1 / low))
+
+
+def test_data_parallel_is_simpler_than_local_sgd_and_fewer_processes_than_more() -> None:
+    ways = [local(1.0).configuration, way(1.0).configuration, ALONE.configuration]
+    assert sorted(ways, key=simplicity) == ways[::-1]
+
+
+def test_speed_efficiency_and_product_stand_apart() -> None:
+    larger = way(200.0, micro=32, efficiency=batch_efficiency(64, 16, noise(15.0, 31.0)))
+    assert explain(larger, [larger]) == (
+        "32×1×2 ranks: 200 samples/s × sample efficiency 0.39 (0.39 to 0.49, measured) = 78.5 "
+        "useful samples/s (76.9 to 101).",
+    )
+    plain = way(100.0)
+    assert explain(plain, [plain]) == (
+        "8×1×2 ranks: 100 samples/s × sample efficiency 1 = 100 useful samples/s.",
+    )
+
+
+def test_a_tie_says_what_it_passes_over() -> None:
+    rival = Rival(way=local(14.6 * 16), ratio=1.07, ratio_interval=(0.85, 1.18))
+    ways = [ALONE, rival.way, way(2.65 * 16)]
+    assert explain(ALONE, ways, rival)[1] == (
         "8×1×2 ranks, local SGD 32 comes to 1.07 times as much, which is inside what is not known "
         "(0.85 to 1.18); the tie goes to one process, which needs no averaging."
     )
-    assert found.sentences[2] == (
+    plain = way(40.0)
+    assert "the tie goes to plain data parallel training." in explain(plain, [plain], rival)[1]
+    together = Rival(way=plain, ratio=1.01, ratio_interval=(0.99, 1.03))
+    assert "the tie goes to fewer processes." in explain(ALONE, [ALONE], together)[1]
+    assert "leaves more memory free." in explain(way(40.0, micro=4), [plain], together)[1]
+
+
+def test_several_processes_on_a_slow_link_are_not_surely_more_than_one() -> None:
+    assert explain(ALONE, [ALONE, way(107.0)])[-1] == (
         "2 processes come to no more than 1.07 times one alone on this link, which is not surely "
         "more."
     )
 
 
 def test_one_process_alone_may_be_better_than_all() -> None:
-    found = decide(
-        [option(40.0, is_baseline=True), option(100.0, processes=1, accumulation=2)],
-        reference=REFERENCE,
-    )
-    assert found.sentences[-1] == (
+    assert explain(ALONE, [way(40.0), ALONE])[-1] == (
         "One process alone is better than all 2 of them on this link: 2.5 times as good as "
         "8×1×2 ranks."
     )
@@ -172,56 +140,5 @@ def test_one_process_alone_may_be_better_than_all() -> None:
     ("samples_per_s", "words"), [(180.0, "come to 1.80 times"), (110.0, "come to only 1.10 times")]
 )
 def test_what_several_processes_are_worth_is_told(samples_per_s: float, words: str) -> None:
-    found = decide(
-        [option(samples_per_s), option(100.0, processes=1, accumulation=2)], reference=REFERENCE
-    )
-    assert found.sentences[-1] == f"2 processes {words} one alone (8×2)."
-
-
-def test_speed_efficiency_and_product_stand_apart() -> None:
-    scale = noise(15.0, 31.0)
-    predicted = option(
-        200.0, micro=32, efficiency=batch_efficiency(64, 16, scale), is_measured=False
-    )
-    found = decide([predicted], reference=REFERENCE)
-    assert found.sentences == (
-        "32×1×2 ranks: 200 samples/s (predicted) × sample efficiency 0.39 (0.39 to 0.49, measured) "
-        "= 78.5 useful samples/s.",
-    )
-
-
-def test_nothing_is_no_choice() -> None:
-    with pytest.raises(ValueError, match="nothing to decide"):
-        decide([], reference=REFERENCE)
-
-
-@given(
-    rates=st.lists(st.floats(1.0, 1000.0), min_size=1, max_size=8),
-    errors=st.lists(st.floats(0.0, 0.5), min_size=8, max_size=8),
-    processes=st.lists(st.sampled_from([1, 2, 4]), min_size=8, max_size=8),
-    steps=st.lists(st.sampled_from([1, 4, 32]), min_size=8, max_size=8),
-)
-def test_what_is_taken_is_never_shown_to_be_worse(
-    rates: list[float], errors: list[float], processes: list[int], steps: list[int]
-) -> None:
-    model = assumed_local_sgd("adam", clips=True)
-    options = [
-        option(
-            rate,
-            error=error,
-            processes=num,
-            micro=place + 1,
-            local_sgd_steps=count,
-            efficiency=model.efficiency(count),
-        )
-        for place, (rate, error, num, count) in enumerate(
-            zip(rates, errors, processes, steps, strict=False)
-        )
-    ]
-    found = decide(options, reference=REFERENCE)
-    assert {id(standing.option) for standing in found.standings} == {id(o) for o in options}
-    assert compare(found.leader, found.best, REFERENCE)[1][0] <= 1
-    for standing in found.standings:
-        low, high = standing.ratio_interval
-        assert low <= standing.ratio * (1 + 1e-12)
-        assert standing.ratio <= high * (1 + 1e-12)
+    chosen = way(samples_per_s)
+    assert explain(chosen, [chosen, ALONE])[-1] == f"2 processes {words} one alone (8×2)."

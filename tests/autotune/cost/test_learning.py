@@ -12,18 +12,16 @@ from autotune.cost.learning import (
     SampleEfficiency,
     assumed_local_sgd,
     batch_efficiency,
-    local_efficiency,
     optimizer_kind,
 )
 from autotune.cost.noise import NoiseScale
 from tests.autotune.cost.builders import UNKNOWN, noise
 
-MEASURED = LocalSGDModel(
+SEEN = LocalSGDModel(
     first=0.88,
     first_interval=(0.83, 0.93),
     kappa=0.0033,
     kappa_interval=(0.0032, 0.0034),
-    basis="measured",
 )
 
 
@@ -76,23 +74,21 @@ def test_the_value_claims_least_and_never_passes_the_ideal(
 def test_what_is_assumed_of_adam_meets_the_runs_that_it_comes_from(
     steps: int, measured: float
 ) -> None:
-    found = local_efficiency(steps, optimizer="adam", clips=False)
+    found = assumed_local_sgd("adam", clips=False).efficiency(steps)
     assert found.value == pytest.approx(measured, abs=0.05)
     low, high = found.interval
     assert low < measured < high
     assert high - low > 0.15, "it says how little is known"
     assert found.basis == "assumed"
-    assert local_efficiency(
-        steps, optimizer="adam", clips=False, measured=MEASURED
-    ).value == pytest.approx(measured, abs=0.02)
+    assert SEEN.efficiency(steps).value == pytest.approx(measured, abs=0.02)
 
 
 def test_one_local_step_is_plain_data_parallel() -> None:
-    assert local_efficiency(1, optimizer="adam", clips=True) == NOT_NEEDED
+    assert assumed_local_sgd("adam", clips=True).efficiency(1) == NOT_NEEDED
 
 
 def test_sgd_loses_nothing_by_averaging_alone() -> None:
-    exact = local_efficiency(2, optimizer="sgd", clips=False)
+    exact = assumed_local_sgd("sgd", clips=False).efficiency(2)
     assert exact.value == pytest.approx(1 / 1.004)
     assert exact.interval == pytest.approx((1 / 1.005, 1 / 1.003))
     for kind, clips in (("sgd", True), ("adam", False), ("other", False)):
@@ -100,15 +96,9 @@ def test_sgd_loses_nothing_by_averaging_alone() -> None:
         assert (model.first, model.first_interval) == (0.9, (0.75, 1.0))
 
 
-def test_what_is_measured_is_called_so() -> None:
-    found = local_efficiency(16, optimizer="adam", clips=True, measured=MEASURED)
-    assert found.basis == "measured"
-    assert found.interval == pytest.approx((0.83 / 1.051, 0.93 / 1.048))
-
-
 @given(steps=st.integers(1, 10_000), more=st.integers(1, 1000))
 def test_more_local_steps_never_teach_more(steps: int, more: int) -> None:
-    first, second = MEASURED.efficiency(steps), MEASURED.efficiency(steps + more)
+    first, second = SEEN.efficiency(steps), SEEN.efficiency(steps + more)
     assert first.value > second.value
     assert first.interval[0] > second.interval[0]
 
@@ -127,7 +117,7 @@ def test_effects_multiply_and_the_weaker_basis_stays() -> None:
 def test_the_public_form() -> None:
     assert NOT_NEEDED.to_json() == {"value": 1.0, "interval": [1.0, 1.0], "basis": "not needed"}
     assert str(NOT_NEEDED) == "1"
-    local = local_efficiency(16, optimizer="adam", clips=True)
+    local = assumed_local_sgd("adam", clips=True).efficiency(16)
     assert str(local) == "0.85 (0.70 to 0.96, assumed)"
 
 

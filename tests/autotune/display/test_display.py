@@ -21,6 +21,7 @@ from autotune.events import (
     HoldChanged,
     NoteAdded,
     Origin,
+    ProbeStarted,
     RegionClosed,
     StudyOpened,
     TrialFinished,
@@ -305,6 +306,8 @@ def test_trials_of_others_are_told_with_their_host_and_the_study_with_what_is_in
     (received,) = told["trial_received"]
     assert received.startswith("✓ trial 6 16×4 measured on node2, by its run ")
     assert received.endswith(": 39.0 samples/s, peak 1.00 GiB")
+    probe = ProbeStarted(probe="copies", number=4, num_probes=5, readings=())
+    assert wording.lines(probe, view) == ["  probing copies (4 of 5)"]
     assert told["trials_awaited"] == ["  waits for 16×4, tried on node2"]
     trial = view.trial(6)
     assert trial is not None

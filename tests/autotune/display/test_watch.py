@@ -17,7 +17,7 @@ import pytest
 
 from autotune import control, journal, lease
 from autotune.cli import documents
-from autotune.display.watch import is_quiet
+from autotune.display.quiet import is_quiet
 from autotune.events import Event, TrialProgressed, TrialStarted
 from autotune.run_directory import RunDirectory
 from autotune.view import fold

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from autotune.export import script_check
-from autotune.export.observe import Observed, run_script, watching
+from autotune.export.running import script_check
+from autotune.export.running.observe import Observed, run_script, watching
 from autotune.workload.load import load
 from autotune.workload.loaded import Batch, LoadedWorkload
 from autotune.workload.spec import Columns, Lora, WorkloadSpec

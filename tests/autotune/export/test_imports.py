@@ -9,7 +9,7 @@ import sys
 def test_the_parent_stays_light() -> None:
     code = (
         "import sys\n"
-        "import autotune.export.write, autotune.export.rerun, autotune.export.document\n"
+        "import autotune.export.write, autotune.export.running.rerun, autotune.export.document\n"
         "heavy = {'torch', 'transformers', 'accelerate', 'datasets', 'matplotlib', 'optuna'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )

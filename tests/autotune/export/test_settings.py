@@ -165,12 +165,12 @@ def local(**changes: object) -> Bundle:
 
 
 def test_one_process_sets_nothing_for_ranks() -> None:
-    assert settings.rank_fields(bundle(has_unused_parameters=False), NEW) == {}
+    assert settings.rank_fields(bundle(has_unused_parameters=True), NEW) == {}
 
 
 def test_ranks_that_exchange_gradients_count_their_tokens_together() -> None:
-    made = bundle(world_size=2, has_unused_parameters=False, device_type="cuda")
-    assert settings.rank_fields(made, NEW) == {"ddp_find_unused_parameters": False}
+    made = bundle(world_size=2, has_unused_parameters=True, device_type="cuda")
+    assert settings.rank_fields(made, NEW) == {"ddp_find_unused_parameters": True}
     assert settings.rank_fields(bundle(world_size=2), NEW) == {}
 
 
@@ -186,13 +186,13 @@ def test_ranks_that_average_do_not_wait_for_each_other_in_a_step() -> None:
 
 
 def test_fields_that_a_version_lacks_are_left_out() -> None:
-    made = local(has_unused_parameters=False)
-    assert settings.rank_fields(made, OLD) == {"ddp_find_unused_parameters": False}
+    made = local(has_unused_parameters=True)
+    assert settings.rank_fields(made, OLD) == {"ddp_find_unused_parameters": True}
 
 
 def test_the_fields_of_ranks_are_read_as_they_are_meant(tmp_path: Path) -> None:
     stream = replace(FACTS, num_rows=None)
-    made = local(has_unused_parameters=False, facts=stream)
+    made = local(has_unused_parameters=True, facts=stream)
     fields = settings.all_fields(made, look())
     assert {"average_tokens_across_devices", "accelerator_config"} <= set(fields)
     for name, (render, verify) in KINDS.items():

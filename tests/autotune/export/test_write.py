@@ -20,16 +20,13 @@ from autotune.errors import AutotuneError, ExportError
 from autotune.export import write as write_module
 from autotune.export.bundle import Bundle
 from autotune.export.document import as_json
-from autotune.export.preparation import Preparation
-from autotune.export.ranks import Caches
-from autotune.export.script_check import ScriptCheck
-from autotune.export.verify import Consumer, consumers
 from autotune.export.write import ExportedFile, verify, write
 from autotune.workload.load import load
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.export import jobs
 from tests.autotune.export.bundles import bundle, bundle_of, small_csv
-from tests.autotune.export.fakes import NEW
+
+pytestmark = pytest.mark.long
 
 NAMES = {
     "accelerate.yaml",
@@ -135,36 +132,6 @@ def test_two_ranks_that_average_are_exported(tmp_path: Path) -> None:
     out = tmp_path / "out"
     check(write(made, out, log=tmp_path / "log"), out, "1 optimizer step on 2 ranks")
     assert "ran for 1 optimizer step on 2 ranks." in (out / "report.md").read_text()
-
-
-def test_a_loop_that_fails_over_a_parameter_without_gradient_is_mended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tried: list[tuple[bool, bool]] = []
-
-    def verify(self: ScriptCheck, path: Path, *, again: bool = False) -> str:
-        has_option = "find_unused_parameters=True" in path.read_text()
-        tried.append((has_option, again))
-        if not has_option:
-            raise ValueError("on rank 0: pass the argument `find_unused_parameters=True`")
-        return "run"
-
-    monkeypatch.setattr(ScriptCheck, "verify", verify)
-    caches = Caches(scratch=tmp_path, is_hub=False)
-    made = bundle(world_size=2)
-
-    def loop_of(made: Bundle, *, write: bool) -> Consumer:
-        return consumers(made, NEW, Preparation, caches, write=write)[-1]
-
-    path = tmp_path / "accelerator.py"
-    path.write_text(loop_of(made, write=True).render())
-    assert loop_of(made, write=True).verify(path) == "run"
-    assert tried == [(False, False), (True, True)]
-    # What somebody knew, and files that are only read, are left as they are.
-    for known, is_new in ((replace(made, has_unused_parameters=False), True), (made, False)):
-        path.write_text(loop_of(known, write=is_new).render())
-        with pytest.raises(ValueError, match="find_unused_parameters"):
-            loop_of(known, write=is_new).verify(path)
 
 
 def test_a_script_runs_by_itself_with_flags_of_the_reader(written: Path, tmp_path: Path) -> None:

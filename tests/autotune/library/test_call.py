@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +22,19 @@ from autotune.journal import read
 from autotune.library import stored
 from autotune.run_directory import RunDirectory
 from autotune.view import fold
-from tests.testing import live
-from tests.testing.tuned import ROOT, SHORT, Tuned
+from tests.testing import examples, live
+from tests.testing.tuned import ROOT, SHORT, Tuned, tune_once
 from tests.testing.untouched import Snapshot
 
+pytestmark = pytest.mark.long
 TOO_SMALL = autotune.Goal(memory_limit_bytes=2**20)
 """Ends a run after its first trial."""
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
+    """A finished run, which tests leave as it is."""
+    return tune_once(tmp_path_factory.mktemp("tuned"))
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +90,15 @@ def test_a_known_answer_is_written_where_it_is_wanted(tuned: Tuned, tmp_path: Pa
         assert autotune.load(tmp_path / "wanted") == again
 
 
+def test_the_example_does_what_it_says(tuned: Tuned, tmp_path: Path) -> None:
+    """Its job was tuned before; the answer is known."""
+    shutil.copytree(tuned.directory / "runs", "autotune-runs")
+    names = {"autotune": autotune, "trainer": live.trainer(tmp_path)}
+    found = examples.of("tune", autotune.tune, names)
+    assert found.examples
+    examples.run(found)
+
+
 def test_the_arguments_are_the_jobs_own(tuned: Tuned) -> None:
     directory, found = tuned.directory, tuned.found
     made = found.training_arguments(learning_rate=0.25)
@@ -128,28 +145,12 @@ def test_nothing_of_the_users_is_touched(tuned: Tuned) -> None:
     assert tuned.after.differences(tuned.before) == []
 
 
-def test_nothing_is_touched_when_nothing_fits(tmp_path: Path) -> None:
-    trainer = live.trainer(tmp_path)
-    before = Snapshot.of(trainer, tmp_path)
-    with pytest.raises(NothingFeasible, match="None of") as caught:
-        autotune.tune(
-            trainer,
-            goal=TOO_SMALL,
-            budget=SHORT,
-            run_dir=tmp_path / "runs",
-            display="none",
-        )
-    assert "Goal(memory_limit_bytes=…)" in (caught.value.remedy or "")
-    assert "--" not in (caught.value.remedy or "")
-    assert Snapshot.of(trainer, tmp_path).differences(before) == []
-
-
 _INTERRUPTED = """
 import os, signal, sys, threading
 from pathlib import Path
 import autotune
-from tests.testing import live
-from tests.testing.tuned import ROOT, SHORT, Tuned
+from tests.testing import examples, live
+from tests.testing.tuned import ROOT, SHORT, Tuned, tune_once
 from tests.testing.untouched import Snapshot
 
 here = Path(sys.argv[1])
@@ -204,7 +205,7 @@ _KILLED = """
 import sys
 from pathlib import Path
 import autotune
-from tests.testing import live
+from tests.testing import examples, live
 autotune.tune(live.trainer(Path(sys.argv[1])), run_dir=Path(sys.argv[1]) / "runs", display="none")
 """
 
@@ -234,18 +235,25 @@ def facts_of(directory: Path) -> dict[str, object]:
     return dict(loaded.facts)
 
 
-def test_the_parts_of_a_trainer_will_do(tmp_path: Path) -> None:
+def test_the_parts_of_a_trainer_will_do_and_nothing_is_touched_where_nothing_fits(
+    tmp_path: Path,
+) -> None:
     changes: dict[str, Any] = {live.CHECKPOINTING: True}
-    with pytest.raises(NothingFeasible):
+    trainer = live.trainer(tmp_path, train_dataset=live.TokenStream(), max_steps=8, **changes)
+    before = Snapshot.of(trainer, tmp_path)
+    with pytest.raises(NothingFeasible, match="None of") as caught:
         autotune.tune(
-            model=live.gpt2(),
-            train_dataset=live.TokenStream(),
-            data_collator=live.pad,
-            args=live.arguments(tmp_path, **changes),
+            model=trainer.model,
+            train_dataset=trainer.train_dataset,
+            data_collator=trainer.data_collator,
+            args=trainer.args,
             goal=TOO_SMALL,
             budget=SHORT,
             display="none",
         )
+    assert "Goal(memory_limit_bytes=…)" in (caught.value.remedy or "")
+    assert "--" not in (caught.value.remedy or "")
+    assert Snapshot.of(trainer, tmp_path).differences(before) == []
     facts = facts_of(tmp_path)
     assert facts["num_rows"] is None
     assert facts["baseline"] == {
@@ -277,7 +285,7 @@ import torch
 import autotune
 from pathlib import Path
 from transformers import Trainer
-from tests.testing import live
+from tests.testing import examples, live
 
 class Tied(torch.nn.Module):
     def __init__(self):

@@ -12,7 +12,11 @@ import pytest
 
 from autotune.display.none import NoDisplay
 from autotune.display.plain import PlainDisplay
+from autotune.export.document import as_json
 from autotune.library import notebook
+from tests.testing.recommendations import configuration, document
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,30 +56,30 @@ def run(cells: list[str], directory: Path) -> list[list[dict[str, object]]]:
     return [list(cell.outputs) for cell in book.cells]
 
 
-@pytest.fixture
-def outputs(tmp_path: Path) -> list[list[dict[str, object]]]:
-    """The outputs of a notebook that tunes."""
-    return run(
+def test_a_notebook_tunes_what_its_cells_defined(tmp_path: Path) -> None:
+    answer = tmp_path / "recommendation.json"
+    answer.write_text(as_json(document(configuration(4, 1), configuration(2, 2))))
+    outputs = run(
         [
             _SET_UP,
-            "found = autotune.tune(trainer, budget=autotune.Budget(trials=2, seconds=240), "
-            "display='plain')\nfound",
+            # One trial tells that the job has reached its process; what follows knows no notebook.
+            "autotune.tune(trainer, goal=autotune.Goal(memory_limit_bytes=2**20), "
+            "budget=autotune.Budget(trials=1, seconds=240), display='plain')",
+            f"found = autotune.load({str(answer)!r})\nfound",
             "found.apply(trainer)\nprint(trainer.args.per_device_train_batch_size)",
         ],
         tmp_path,
     )
-
-
-def test_a_notebook_tunes_what_its_cells_defined(
-    outputs: list[list[dict[str, object]]],
-) -> None:
-    assert not [o for cell in outputs for o in cell if o["output_type"] == "error"]
+    errors = [(n, o) for n, cell in enumerate(outputs) for o in cell if o["output_type"] == "error"]
+    ((number, error),) = errors
+    assert (number, error["ename"]) == (1, "NothingFeasible"), error
     text = "".join(str(o.get("text", "")) for o in outputs[1])
     assert "✓ machine" in text, "progress is ordinary output"
+    assert "8 left untried" in text
     assert "\x1b" not in text
-    shown = [o for o in outputs[1] if o["output_type"] == "execute_result"]
+    shown = [o for o in outputs[2] if o["output_type"] == "execute_result"]
     assert "<table>" in shown[0]["data"]["text/html"]  # type: ignore[index]
-    assert outputs[2][0]["text"] in ("1\n", "2\n", "4\n")
+    assert outputs[3][0]["text"] == "4\n"
 
 
 def test_outside_of_a_notebook_the_terminal_decides() -> None:

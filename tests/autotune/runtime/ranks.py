@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -66,3 +67,20 @@ def spread(tensors: Sequence[torch.Tensor]) -> float:
 def difference(first: torch.Tensor, second: torch.Tensor) -> float:
     """Largest difference of any element."""
     return float((first - second).detach().abs().max())
+
+
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """The elements of each all-reduce that Python starts."""
+    sizes: list[int] = []
+    original = dist.all_reduce
+
+    def all_reduce(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        sizes.append(tensor.numel())
+        return original(tensor, *args, **kwargs)
+
+    dist.all_reduce = all_reduce
+    try:
+        yield sizes
+    finally:
+        dist.all_reduce = original

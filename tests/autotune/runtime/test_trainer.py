@@ -8,6 +8,8 @@ import pytest
 
 from tests.autotune.runtime.ranks import Facts, facts_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Facts]:

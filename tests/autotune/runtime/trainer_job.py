@@ -3,84 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-from accelerate import DistributedType
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from torch.utils.data import IterableDataset
-from transformers import PreTrainedModel, Trainer, TrainerCallback
+from transformers import TrainerCallback
 
-from autotune import LocalSGDCallback, Recommendation
-from autotune.errors import AutotuneError, UsageError
+from autotune import LocalSGDCallback
+from autotune.errors import AutotuneError
 from autotune.runtime.averaging import ParameterAverage
-from autotune.runtime.callback import attached_to
 from autotune.runtime.plain import find_ddp
-from tests.autotune.runtime.ranks import Facts, difference, flat, spread, write_facts
+from tests.autotune.runtime.fits import AVERAGED, HERE, gpt2, made, note_averagings
+from tests.autotune.runtime.ranks import Facts, difference, flat, write_facts
+from tests.autotune.runtime.trainer_settings import applied, refusals, settings
 from tests.testing import live
-from tests.testing.recommendations import configuration, document
-
-HERE = Path.cwd()
-AVERAGED: list[int | None] = []
-"""The steps that averagings of the running check came after."""
 
 
 class EveryStep(LocalSGDCallback):
     """Averages after every step, which users get plain data parallel training for."""
 
     _fewest_steps: ClassVar[int] = 1
-
-
-class Recorded:
-    """A collator that keeps what it made."""
-
-    def __init__(self) -> None:
-        self.batches: list[dict[str, torch.Tensor]] = []
-
-    def __call__(self, rows: Sequence[Mapping[str, list[int]]]) -> dict[str, torch.Tensor]:
-        self.batches.append(live.pad(rows))
-        return self.batches[-1]
-
-
-class Stream(IterableDataset[dict[str, list[int]]]):
-    """Rows of one length, which can be joined to one batch and sent out from the first rank."""
-
-    def __iter__(self) -> Iterator[dict[str, list[int]]]:
-        return iter([{"input_ids": row} for row in live.Tokens(lengths=(8,)).rows])
-
-
-class Watch(TrainerCallback):  # type: ignore[misc]
-    """Notes how far apart the ranks are at the moments that matter."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.at_step_begin: list[bool] = []
-        self.at_evaluate: dict[int, float] = {}
-        self.at_save: dict[int, float] = {}
-        self.saved_error: dict[int, float] = {}
-
-    def on_step_begin(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        self.at_step_begin.append(spread([*model.parameters()]) == 0)
-
-    def on_evaluate(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        self.at_evaluate[state.global_step] = spread([*model.parameters()])
-
-    def on_save(self, args, state, control, model=None, **kwargs):  # type: ignore[no-untyped-def]
-        self.at_save[state.global_step] = spread([*model.parameters()])
-        if args.process_index == 0:
-            path = self.directory / "out" / f"checkpoint-{state.global_step}"
-            saved = load_file(path / "model.safetensors")
-            now = dict(model.named_parameters())
-            self.saved_error[state.global_step] = max(
-                difference(tensor, now[name]) for name, tensor in saved.items() if name in now
-            )
 
 
 class Asking(TrainerCallback):  # type: ignore[misc]
@@ -104,105 +51,6 @@ class Failing(TrainerCallback):  # type: ignore[misc]
         if state.global_step == self.at:
             self.at = None
             raise ZeroDivisionError("an accident")
-
-
-def gpt2() -> PreTrainedModel:
-    model = live.gpt2()
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    return model
-
-
-@dataclass(kw_only=True, eq=False)
-class Fit:
-    """A Trainer and what is watched of it."""
-
-    name: str
-    trainer: Trainer
-    watch: Watch
-    collator: Recorded
-    averaged: list[int | None] = field(default_factory=list)
-
-    def train(self, **options: Any) -> Fit:
-        AVERAGED.clear()
-        self.trainer.train(**options)
-        self.averaged = [*AVERAGED]
-        return self
-
-    @property
-    def weights(self) -> torch.Tensor:
-        return flat([*self.trainer.model.parameters()])
-
-    @property
-    def spread(self) -> float:
-        return spread([*self.trainer.model.parameters()])
-
-    @property
-    def exchanges_again(self) -> bool:
-        return bool(find_ddp(self.trainer.model_wrapped).require_backward_grad_sync)
-
-    def facts(self) -> Facts:
-        return {
-            "averaged": self.averaged,
-            "spread": self.spread,
-            "exchanges_again": self.exchanges_again,
-            "equal_at_step_begin": [*self.watch.at_step_begin],
-            "global_step": self.trainer.state.global_step,
-        }
-
-
-def made(
-    name: str,
-    callback: LocalSGDCallback | None = None,
-    *,
-    model: torch.nn.Module | None = None,
-    momentum: float = 0.9,
-    train_dataset: live.Tokens | None = None,
-    **changes: Any,
-) -> Fit:
-    """A Trainer of a tiny model with plain SGD, without clipping and dropout."""
-    for variable in [*os.environ]:
-        # TrainingArguments leave theirs for whatever comes next in this process.
-        if variable.startswith("ACCELERATE_"):
-            del os.environ[variable]
-    directory = HERE / name
-    model = model or gpt2()
-    collator = Recorded()
-    values: dict[str, Any] = {
-        "gradient_accumulation_steps": 1,
-        "max_steps": 8,
-        "max_grad_norm": 0.0,
-        "learning_rate": 0.05,
-        "lr_scheduler_type": "constant",
-        "average_tokens_across_devices": False,
-        "ddp_backend": "gloo",
-        "ddp_timeout": 60,
-        "logging_strategy": "no",
-        **changes,
-    }
-    trainer = Trainer(
-        model=model,
-        args=live.arguments(directory, **values),
-        train_dataset=train_dataset or live.Tokens(),
-        eval_dataset=live.Tokens(4),
-        data_collator=collator,
-        optimizers=(
-            torch.optim.SGD(
-                [p for p in model.parameters() if p.requires_grad],
-                lr=values["learning_rate"],
-                momentum=momentum,
-            ),
-            None,
-        ),
-    )
-    # The loss is the mean of its micro-batch, as it is for whoever trains by hand.
-    trainer.model_accepts_loss_kwargs = False
-    if callback is not None:
-        callback.attach(trainer)
-    watch = Watch(directory)
-    trainer.add_callback(watch)
-    return Fit(name=name, trainer=trainer, watch=watch, collator=collator)
 
 
 def by_hand(batches: Sequence[Mapping[str, torch.Tensor]], every: int) -> torch.Tensor:
@@ -422,98 +270,6 @@ def batch_size_found() -> Facts:
     return {**fit.facts(), "micro_batch_size": fit.trainer._train_batch_size}
 
 
-def refused(what: Any) -> str:
-    try:
-        what()
-    except UsageError as error:
-        return f"{error.cause} | {error.remedy}"
-    return "nothing was refused"
-
-
-def refusals() -> Facts:
-    found: Facts = {}
-    fit = made("refused", LocalSGDCallback(4), max_steps=2)
-    state = fit.trainer.accelerator.state
-    plain = state.distributed_type
-    # When training begins, the Trainer has prepared its model for what it is under.
-    callback = attached_to(fit.trainer)
-    assert callback is not None
-    for kind in ("FSDP", "DEEPSPEED"):
-        state.distributed_type = DistributedType(kind)
-        found[f"{kind} at the beginning"] = refused(
-            lambda: callback.on_train_begin(fit.trainer.args, fit.trainer.state, None)
-        )
-        found[f"{kind} at attach"] = refused(lambda: LocalSGDCallback().attach(fit.trainer))
-    state.distributed_type = plain
-    state._mixed_precision = "fp16"
-    found["fp16"] = refused(lambda: fit.trainer.train())
-    state._mixed_precision = "no"
-    lost = made("lost", max_steps=2)
-    lost.trainer.add_callback(LocalSGDCallback(4))
-    found["not attached"] = refused(lambda: lost.trainer.train())
-    return found
-
-
-def settings() -> Facts:
-    found: Facts = {}
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        fit = made(
-            "settings",
-            LocalSGDCallback(4),
-            max_steps=2,
-            average_tokens_across_devices=True,
-            include_num_input_tokens_seen=True,
-            logging_strategy="steps",
-            logging_steps=2,
-        )
-        found["averages_tokens"] = fit.trainer.args.average_tokens_across_devices
-        fit.train().train()
-    found["told"] = [str(w.message) for w in told if str(w.message).startswith("autotune")]
-    callback = attached_to(fit.trainer)
-    assert callback is not None
-    callback.detach()
-    found["averages_tokens_later"] = fit.trainer.args.average_tokens_across_devices
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        streamed = Trainer(
-            model=gpt2(),
-            args=live.arguments(HERE / "stream", max_steps=2, ddp_backend="gloo"),
-            train_dataset=Stream(),
-            data_collator=live.pad,
-        )
-        streamed.state.global_step = 1
-        LocalSGDCallback(4).attach(streamed)
-        streamed.train()
-    found["told_of_stream"] = [
-        str(w.message) for w in told if str(w.message).startswith("autotune")
-    ]
-    return found
-
-
-def applied() -> Facts:
-    """A recommendation in force."""
-    wanted = replace(configuration(2, 2, world_size=2), local_sgd_steps=3)
-    found = Recommendation.of(document(chosen=wanted, baseline=configuration(2, 1, world_size=2)))
-    fit = made("applied", max_steps=4, per_device_train_batch_size=4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found.apply(fit.trainer)
-    facts: Facts = {"local": fit.train().facts()}
-    callback = attached_to(fit.trainer)
-    facts["steps"] = callback.local_sgd_steps if callback is not None else None
-    counter = live.BatchCounter(fit.trainer.model)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        plain = replace(wanted, local_sgd_steps=1)
-        Recommendation.of(document(chosen=plain)).apply(fit.trainer)
-    facts["is_attached_later"] = attached_to(fit.trainer) is not None
-    fit.watch.at_step_begin.clear()
-    facts["plain"] = fit.train().facts()
-    facts["rows"] = counter.rows
-    return facts
-
-
 def one_rank_saves() -> Facts:
     """The last thing that is done: a callback that asks on one rank only parts the ranks."""
     fit = made("parted", LocalSGDCallback(4), max_steps=8)
@@ -529,13 +285,7 @@ def one_rank_saves() -> Facts:
 
 
 def main() -> None:
-    original = ParameterAverage.average
-
-    def average(self: ParameterAverage, *, num_steps: int | None = None) -> None:
-        original(self, num_steps=num_steps)
-        AVERAGED.append(num_steps)
-
-    ParameterAverage.average = average  # type: ignore[method-assign]
+    note_averagings()
     checks = {
         "parity": parity,
         "saving": evaluating_and_saving,

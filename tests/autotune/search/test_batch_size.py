@@ -61,7 +61,7 @@ def engine(outcome: Measured, configuration: Configuration = BEST) -> Scripted:
     run = Scripted(
         history, lambda c: step(micro_s=0.1, rest_s=0.4, configuration=c), path=Path("run")
     )
-    run.plan = SimpleNamespace(repair_loss=False)
+    run.plan = SimpleNamespace(repair_loss=False, find_unused=False)
     return run
 
 
@@ -143,6 +143,7 @@ def test_the_noise_scale_is_measured_where_a_step_has_two_micro_batches() -> Non
     assert isinstance(event, NoiseScaleMeasured)
     assert event.value is not None
     assert math.isclose(event.value, 200.0, rel_tol=0.05)
+    assert event.plain_interval == event.interval
     assert run.asked
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune import control
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.outcome import Failed, Measured, OutOfMemory
-from autotune.search.preparation import prepare_job
 from tests.testing import jobs
 from tests.testing.shared import case_folder
+
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +70,8 @@ def test_a_missing_pad_token_is_no_memory_fault_and_leaves_micro_batch_size_one(
 
 
 def test_a_stream_is_searched_without_a_length(tmp_path: Path) -> None:
-    asked = jobs.request(jobs.classifier(tmp_path, streaming=True, num_rows=200), tmp_path)
+    spec = jobs.classifier(tmp_path, streaming=True, num_rows=200)
+    asked = jobs.request(spec, tmp_path, trials=2)
     with jobs.searched(asked, tmp_path) as run:
         assert run.job.facts.num_rows is None
         assert run.history.measured
@@ -78,7 +81,8 @@ def test_a_stream_is_searched_without_a_length(tmp_path: Path) -> None:
 
 
 def test_fewer_rows_than_a_batch_are_said_and_counted_as_they_are(tmp_path: Path) -> None:
-    asked = jobs.request(jobs.classifier(tmp_path, num_rows=7), tmp_path, global_batch_size=16)
+    spec = jobs.classifier(tmp_path, num_rows=7)
+    asked = jobs.request(spec, tmp_path, global_batch_size=16, trials=2)
     with jobs.searched(asked, tmp_path) as run:
         assert any("7 rows" in w.cause for w in run.view.warnings)
         assert max(run.job.space.micro_batch_sizes) == 4
@@ -120,15 +124,19 @@ def test_a_limit_below_the_process_itself_fits_nothing_and_says_by_how_much(
         assert "libraries alone take" in remedy, "no smaller model would help"
 
 
-def test_stop_requests_end_the_search_and_the_budget_of_trials_is_kept(tmp_path: Path) -> None:
+def test_the_budget_of_trials_is_kept_a_stop_heeded_and_nothing_left_running(
+    tmp_path: Path,
+) -> None:
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path, trials=1)
     with jobs.searched(asked, tmp_path) as run:
+        assert psutil.Process().children(recursive=True)
         assert run.reason == "the budget of 1 trials is spent"
         assert len(run.history.trials) == 1
         control.send(run.session.run.control, "stop_now", "SIGTERM")
         stopped = run.engine.run(run.job.space.candidates[0], "search", "to be stopped")
         assert stopped.outcome.kind == "stopped"
         assert run.session.stop_exit_code == 143
+    assert not psutil.Process().children(recursive=True)
 
 
 def test_a_micro_batch_that_does_not_divide_the_global_batch_is_refused(tmp_path: Path) -> None:
@@ -141,13 +149,3 @@ def test_a_micro_batch_that_does_not_divide_the_global_batch_is_refused(tmp_path
     ):
         pass
     assert caught.value.remedy == "Use --micro-batch-size 2, or --global-batch-size 9."
-
-
-def test_nothing_is_left_running(tmp_path: Path) -> None:
-    import psutil
-
-    asked = jobs.request(jobs.classifier(tmp_path), tmp_path, trials=1)
-    with jobs.searched(asked, tmp_path):
-        assert psutil.Process().children(recursive=True)
-    assert not psutil.Process().children(recursive=True)
-    assert prepare_job is not None

@@ -18,6 +18,8 @@ from autotune.space import Space
 from tests.testing.landscapes import Entry, Landscape, measured
 from tests.testing.studies import LANDSCAPE, Warnings, empty, opened, run_trials, stored, tell
 
+pytestmark = pytest.mark.long
+
 
 def made_up_device() -> Landscape:
     """Sizes 1 to 64 on a device that takes 40 units a sample, half with checkpointing, up to 600.

@@ -21,6 +21,8 @@ from tests.testing import postgresql
 from tests.testing.landscape_engine import Process, start
 from tests.testing.studies import LANDSCAPE
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[3]
 CANDIDATES = LANDSCAPE.space.candidates
 

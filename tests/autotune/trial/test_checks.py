@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,19 @@ def test_a_gpt2_trains_the_same_when_split(tmp_path: Path) -> None:
     assert found.gradient_norms[1] == pytest.approx(found.gradient_norms[0], rel=1e-4)
     assert found.losses[0] > 0.5
     assert found.gradient_norms[0] > 0.01
+    assert judge_parity(found, 8).holds
+    assert found.unused_parameters == ()
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_parameters_that_get_no_gradient_are_named(tmp_path: Path, driver: Driver) -> None:
+    spec = workloads.causal_spec(tmp_path, 12)
+    config = Path(spec.model_config or "") / "config.json"
+    # These layers look at an encoder, and there is none.
+    config.write_text(json.dumps({**json.loads(config.read_text()), "add_cross_attention": True}))
+    found = parity(workloads.loaded(spec, tmp_path), tmp_path, driver=driver)
+    parts = {name.split(".")[3] for name in found.unused_parameters}
+    assert parts == {"crossattention", "ln_cross_attn"}
     assert judge_parity(found, 8).holds
 
 

@@ -234,6 +234,18 @@ def test_a_crash_is_no_memory_whatever_the_log_says(return_code: int) -> None:
     assert outcome == Failed(cause="The process died of SIGSEGV. It last said: loading")
 
 
+def test_a_layer_used_twice_under_reentrant_checkpointing_is_no_memory_and_has_a_remedy() -> None:
+    outcome = outcome_of(
+        RuntimeError(
+            "Expected to mark a variable ready only once. This error is caused by one of the "
+            "following reasons: 1) Use of a module parameter outside the `forward` function."
+        )
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.remedy is not None
+    assert outcome.remedy.endswith("checkpoint with use_reentrant=False.")
+
+
 def test_a_bus_error_of_the_process_itself_is_shared_memory() -> None:
     assert outcome_of_exit(-signal.SIGBUS) == Failed(
         cause="The process died of SIGBUS.", remedy=MORE_SHARED_MEMORY

@@ -4,136 +4,34 @@ from __future__ import annotations
 
 import copy
 import json
-import math
-import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
-from autotune.configuration import Configuration
 from autotune.cost.noise import estimate_noise_scale
-from autotune.outcome import GradientNorms
 from autotune.trial.gradients import _buckets, measure_gradients
 from autotune.trial.protocol import Progress
-from autotune.trial.stepper import (
-    Driver,
-    Stepper,
-    TrainerStepper,
-    make_stepper,
-    train_window,
-)
+from autotune.trial.stepper import Driver, Stepper, train_window
 from autotune.workload.loaded import Batch, LoadedWorkload
-from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import workloads
+from tests.autotune.trial.gradients_by_hand import (
+    DRIVERS,
+    OddForBoth,
+    by_hand,
+    measure,
+    nothing,
+    odd_workload,
+    stepper_of,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:'pin_memory' argument is set"),
     pytest.mark.filterwarnings("ignore:.*torch.cpu.amp.autocast"),
 ]
-
-ROOT = Path(__file__).parents[3]
-DRIVERS: tuple[Driver, ...] = ("trainer", "accelerate")
-
-
-def nothing(progress: Progress) -> None:
-    """Tells nobody."""
-
-
-def stepper_of(
-    workload: LoadedWorkload,
-    place: Path,
-    *,
-    micro: int = 2,
-    accumulation: int = 2,
-    driver: Driver = "trainer",
-) -> Stepper:
-    """A stepper with a model of its own."""
-    with quiet():
-        return make_stepper(
-            replace(workload, model=copy.deepcopy(workload.model)),
-            Configuration(micro_batch_size=micro, accumulation_steps=accumulation),
-            driver=driver,
-            output_dir=str(place / "output"),
-            # The loss of a classifier is no sum over items, and accumulates right only then.
-            repair_loss=workload.loss_items == "rows",
-        )
-
-
-def measure(stepper: Stepper, num_windows: int, num_warmup_steps: int = 0) -> GradientNorms:
-    found = measure_gradients(
-        stepper, num_windows, report=nothing, num_warmup_steps=num_warmup_steps
-    )
-    assert found is not None
-    return found
-
-
-@dataclass
-class ByHand:
-    """One window by autograd: squared norms, plain and divided as Adam does."""
-
-    micro: list[float]
-    whole: float
-    preconditioned_micro: list[float]
-    preconditioned_whole: float
-    loss: float
-
-
-def shares_of(stepper: Stepper, window: Sequence[Batch]) -> list[float]:
-    """What the loss of each micro-batch is multiplied with in the loss of the window."""
-    if stepper.workload.loss_items == "rows":
-        return [1 / len(window)] * len(window)
-    items = [int((batch["labels"][..., 1:] != -100).sum()) for batch in window]
-    total = sum(items)
-    if isinstance(stepper, TrainerStepper):
-        # The Trainer has its own count of the items in a window.
-        assert stepper._num_items is not None
-        total = int(stepper._num_items)
-    return [num / total for num in items]
-
-
-def flat_norm(parts: Sequence[torch.Tensor], divisors: Sequence[torch.Tensor | float]) -> float:
-    return sum(
-        float(((part.double() / divisor) ** 2).sum())
-        for part, divisor in zip(parts, divisors, strict=True)
-    )
-
-
-def by_hand(stepper: Stepper, window: list[Batch]) -> ByHand:
-    """Gradients of the window at the present weights, which stay as they are."""
-    model = stepper.workload.model
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    shares = shares_of(stepper, window)
-    gradients, loss = [], 0.0
-    for batch, share in zip(window, shares, strict=True):
-        output: Any = model(**batch)
-        value = output["loss"] * share
-        loss += value.item()
-        found = torch.autograd.grad(value * len(window), parameters)
-        gradients.append(list(found))
-    mean = [torch.stack(parts).mean(dim=0) for parts in zip(*gradients, strict=True)]
-    state = stepper.optimizer.state
-    divisors: list[torch.Tensor | float] = [math.nan] * len(parameters)
-    if all("exp_avg_sq" in state[p] for p in parameters):
-        divisors = [
-            (state[p]["exp_avg_sq"].double() / (1 - 0.999 ** float(state[p]["step"]))).sqrt() + 1e-8
-            for p in parameters
-        ]
-    ones = [1.0] * len(parameters)
-    return ByHand(
-        micro=[flat_norm(parts, ones) for parts in gradients],
-        whole=flat_norm(mean, ones),
-        preconditioned_micro=[flat_norm(parts, divisors) for parts in gradients],
-        preconditioned_whole=flat_norm(mean, divisors),
-        loss=loss,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -242,59 +140,6 @@ def test_a_window_that_is_cut_short_is_left_out(tmp_path: Path) -> None:
     assert (len(found.windows), found.num_skipped) == (0, 3)
 
 
-class Odd(nn.Module):
-    """Frozen, unused and shared weights; one call may go wrong."""
-
-    def __init__(self, *, wrong_call: int | None = None, has_unused: bool = True) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.frozen = nn.Linear(6, 6).requires_grad_(requires_grad=False)
-        self.layer = nn.Linear(6, 6)
-        self.again = self.layer
-        if has_unused:
-            self.unused = nn.Linear(3, 3)
-        self._wrong_call = wrong_call
-        self._num_calls = 0
-
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        logits = self.again(torch.tanh(self.layer(self.frozen(x))))
-        loss = nn.functional.cross_entropy(logits, labels)
-        if self._num_calls == self._wrong_call:
-            loss = loss * math.inf
-        self._num_calls += 1
-        return {"loss": loss}
-
-
-class Output(dict[str, torch.Tensor]):
-    """What the plain loop reads its loss from."""
-
-    @property
-    def loss(self) -> torch.Tensor:
-        return self["loss"]
-
-
-class OddForBoth(Odd):
-    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        return Output(super().forward(x, labels))
-
-
-def odd_workload(
-    *,
-    wrong_call: int | None = None,
-    has_unused: bool = True,
-    arguments: Mapping[str, object] | None = None,
-) -> LoadedWorkload:
-    generator = torch.Generator().manual_seed(1)
-    rows = [
-        {"x": torch.randn(6, generator=generator), "labels": torch.tensor(i % 6)} for i in range(32)
-    ]
-    return workloads.around(
-        OddForBoth(wrong_call=wrong_call, has_unused=has_unused),
-        rows,
-        arguments={"learning_rate": 1e-2, "max_grad_norm": 1e9, **(arguments or {})},
-    )
-
-
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_what_does_not_train_does_not_count(tmp_path: Path, driver: Driver) -> None:
     options: dict[str, Any] = {"driver": driver, "accumulation": 2, "micro": 4}
@@ -396,123 +241,3 @@ def test_buckets_hold_everything_in_order(monkeypatch: pytest.MonkeyPatch) -> No
         [9],
         [2, 2],
     ]
-
-
-TWO_RANKS = """
-import copy, json
-from dataclasses import replace
-from pathlib import Path
-import torch
-import torch.distributed as dist
-from autotune.trial.gradients import measure_gradients
-from autotune.configuration import Configuration
-from autotune.trial.stepper import make_stepper, train_window
-from tests.autotune.trial.test_gradients import odd_workload
-
-torch.set_num_threads(1)
-found = {}
-for driver in ("trainer", "accelerate"):
-    # A plain loop refuses weights that stay unused, a Trainer may be told to look for them.
-    workload = odd_workload(has_unused=driver == "trainer", arguments={
-        "use_cpu": True, "ddp_backend": "gloo", "ddp_find_unused_parameters": True,
-    })
-
-    def stepper(micro=2, accumulation=2, wrong_call=None):
-        model = copy.deepcopy(workload.model)
-        model._wrong_call = wrong_call
-        return make_stepper(
-            replace(workload, model=model),
-            Configuration(micro_batch_size=micro, accumulation_steps=accumulation, world_size=2),
-            driver=driver, output_dir="output", repair_loss=True,
-        )
-
-    read, plain = stepper(), stepper()
-    assert read.accelerator.num_processes == 2, read.accelerator.num_processes
-    calls = []
-    reduce = dist.all_reduce
-    def counted(tensor, *args, **kwargs):
-        calls.append(tensor.numel())
-        return reduce(tensor, *args, **kwargs)
-    dist.all_reduce = counted
-    norms = measure_gradients(read, 7, report=lambda progress: None, num_warmup_steps=0)
-    dist.all_reduce = reduce
-
-    expected = []
-    for _ in range(7):
-        window = plain.next_window()
-        own = []
-        for batch in window:
-            reference = copy.deepcopy(plain.workload.model)
-            reference.zero_grad()
-            reference(**batch)["loss"].backward()
-            own.append(torch.cat([p.grad.flatten() for p in reference.layer.parameters()]))
-        everyone = [torch.zeros(2, own[0].numel()) for _ in range(2)]
-        dist.all_gather(everyone, torch.stack(own))
-        gradients = torch.cat(everyone)
-        mean = gradients.mean(dim=0)
-        expected.append([(gradients ** 2).sum(dim=1).tolist(), float((mean ** 2).sum())])
-        train_window(plain, window)
-    differences = [
-        float((a - b).abs().max())
-        for a, b in zip(read.workload.model.parameters(), plain.workload.model.parameters())
-    ]
-
-    # One rank alone goes wrong: both leave the step out.
-    wrong = stepper(wrong_call=3 if dist.get_rank() == 1 else None)
-    skipped = measure_gradients(wrong, 3, report=lambda progress: None, num_warmup_steps=0)
-    # With one micro-batch a rank there is a pair all the same.
-    single = measure_gradients(
-        stepper(micro=4, accumulation=1), 2, report=lambda progress: None, num_warmup_steps=0)
-    found[driver] = {
-        "micro": [w.micro_squared_norms for w in norms.windows],
-        "whole": [w.mean_squared_norm for w in norms.windows],
-        "preconditioned": [w.preconditioned_mean_squared_norm for w in norms.windows],
-        "losses": [w.loss for w in norms.windows],
-        "num_micro_batches": norms.num_micro_batches,
-        "expected": expected,
-        "difference": max(differences),
-        "num_all_reduces": len(calls),
-        "skipped": [skipped.num_skipped, [w.step for w in skipped.windows]],
-        "single": [single.num_micro_batches, single.rows_per_micro_batch, len(single.windows)],
-    }
-Path(f"rank{dist.get_rank()}.json").write_text(json.dumps(found))
-dist.barrier()
-dist.destroy_process_group()
-"""
-
-
-def test_two_ranks_read_the_gradients_of_both(tmp_path: Path) -> None:
-    path = tmp_path / "ranks.py"
-    path.write_text(textwrap.dedent(TWO_RANKS))
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-            *("--nproc-per-node", "2", str(path)),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
-    assert ended.returncode == 0, ended.stderr[-4000:]
-    first, second = (json.loads((tmp_path / f"rank{rank}.json").read_text()) for rank in (0, 1))
-    for driver in DRIVERS:
-        found = first[driver]
-        assert found["micro"] == second[driver]["micro"]
-        assert found["whole"] == second[driver]["whole"]
-        assert found["losses"] == second[driver]["losses"]
-        assert found["num_micro_batches"] == 4
-        for micro, whole, (micro_by_hand, whole_by_hand) in zip(
-            found["micro"], found["whole"], found["expected"], strict=True
-        ):
-            assert micro == pytest.approx(micro_by_hand, rel=1e-3)
-            assert whole == pytest.approx(whole_by_hand, rel=1e-3)
-            assert len({round(norm, 9) for norm in micro}) == 4
-        assert found["preconditioned"][:5] == [None] * 5
-        assert all(norm > 0 for norm in found["preconditioned"][5:])
-        assert found["difference"] <= 1e-5
-        assert found["num_all_reduces"] == 7
-        assert found["skipped"] == [1, [0, 2]]
-        assert found["single"] == [2, 4, 2]

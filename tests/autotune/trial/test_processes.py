@@ -48,6 +48,7 @@ from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import processes, workloads
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:'pin_memory' argument is set"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no forks"),
 ]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.outcome import Exchange, Failed, OutOfMemory, Speed, Stopped, TimedOut
+from autotune.outcome import Distances, Exchange, Failed, OutOfMemory, Speed, Stopped, TimedOut
 from autotune.trial.protocol import CannotLoad, ParityFound, SpeedMeasured
 from autotune.trial.ranks.agreement import RankReply, agreed
 from tests.autotune.trial.fake_worker import FACTS, measured, ready
@@ -47,6 +47,18 @@ def test_the_rank_that_took_longest_gives_the_times_and_all_give_their_samples()
     assert joined.speed.losses == (3.0, None)
     assert joined.speed.samples_per_s == pytest.approx(16 / 2.5)
     assert joined.steps_s == 3.5
+
+
+def test_distances_are_the_mean_of_what_the_ranks_saw() -> None:
+    near = Distances(apart_squared=(1.0, 2.0), moved_squared=(9.0, 8.0))
+    far = replace(near, apart_squared=(3.0, 6.0))
+    seen = [replace(speed(1.0), distances=found) for found in (near, far)]
+    joined = agreed(seen)
+    assert isinstance(joined, SpeedMeasured)
+    assert joined.distances == replace(near, apart_squared=(2.0, 4.0))
+    joined = agreed([seen[0], speed(1.0)])
+    assert isinstance(joined, SpeedMeasured)
+    assert joined.distances is None
 
 
 def test_of_the_exchange_the_slowest_rank_decides() -> None:

@@ -15,6 +15,8 @@ from autotune.outcome import OutOfMemory, Stopped, TimedOut
 from autotune.trial.protocol import (
     Command,
     GroupReply,
+    LinkMeasured,
+    MeasureLink,
     MeasureMemory,
     MeasureSpeed,
     MemoryMeasured,
@@ -25,11 +27,14 @@ from autotune.trial.protocol import (
 from autotune.trial.ranks.group import RankGroup
 from autotune.trial.stepper import make_stepper, train_window
 from autotune.workload.spec import WorkloadSpec
-from probes.launch import Ranks
+from probes.collectives.result import link_of
+from probes.ranks.launch import Ranks
 from tests.autotune.export.jobs import quiet
 from tests.autotune.trial import processes, workloads
+from tests.testing import runs
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.filterwarnings("ignore:'pin_memory' argument is set"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no forks"),
 ]
@@ -148,11 +153,28 @@ def test_what_they_exchange_is_told_apart(group: Group) -> None:
     assert {p.stage for p in group.progress} >= {"speed", "exchange", "phases"}
 
 
-def test_local_sgd_is_timed_in_whole_rounds(group: Group) -> None:
+def test_the_link_between_them_is_measured_on_the_spot(group: Group) -> None:
+    reply = group.ask(MeasureLink(num_ranks=2, payload_bytes=2**20, measuring_s=1.0))
+    assert isinstance(reply, LinkMeasured), reply
+    link = link_of(reply.said, Ranks(num_processes=2), runs.machine(), num_threads=1)
+    assert link.backend == "gloo"
+    assert link.sizes()[0].num_bytes == 1024
+    assert link.barrier_s is not None
+    assert 0 < link.latency_s < 10
+    assert [pair.ranks for pair in link.pairs] == [(0, 1)]
+    assert not [finding for finding in link.findings if finding.is_problem]
+
+
+def test_local_sgd_is_timed_in_whole_rounds_and_ranks_drift_apart_meanwhile(group: Group) -> None:
     found = speed_of(group.ask(measure(LOCAL, with_phases=False)))
     assert found.speed is not None
     assert len(found.speed.step_times_s) == 3
     assert found.exchange is None
+    # Each rank went its own way for one round, and both came to the same mean.
+    assert found.distances is not None
+    (apart,), (moved,) = found.distances.apart_squared, found.distances.moved_squared
+    assert apart > 0
+    assert moved > 0
 
 
 def test_each_rank_holds_its_gradients_twice_for_the_exchange(group: Group) -> None:

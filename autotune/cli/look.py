@@ -1,0 +1,83 @@
+"""What a job looks like before torch is loaded: for a form that asks while somebody fills it in.
+
+`python -m autotune.cli.look OPTIONS` takes the options of `autotune plan`, settings and variables
+included, and prints one JSON document: what the job's files tell at once, and the first error.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import typer
+
+from autotune.cli import app, documents, options
+from autotune.cli.declare import takes
+from autotune.cli.job import architecture_of, build_request
+from autotune.display import output
+from autotune.errors import AutotuneError, ExitCode
+from autotune.request import Request
+from autotune.workload.columns import choose
+from autotune.workload.header import header_of
+from autotune.workload.resolve import resolve_spec
+from autotune.workload.spec import WorkloadSpec
+
+COMMAND = "look"
+
+
+def main() -> int:
+    """Answers for the options in `sys.argv`."""
+    app.app.command(COMMAND, hidden=True)(look)
+    return app.main([COMMAND, *sys.argv[1:], "--json"])
+
+
+@takes(options.Plan)
+def look(context: typer.Context, chosen: options.Plan) -> int:
+    """Show what the files of a job tell at once."""
+    document: dict[str, object] = {
+        "schema": documents.SCHEMA,
+        "columns": _columns(chosen),
+        "architecture": architecture_of(chosen.model or chosen.model_config or "") or None,
+    }
+    code = ExitCode.OK
+    try:
+        document |= _job(build_request(context, chosen))
+    except AutotuneError as error:
+        document["error"] = {"cause": error.cause, "remedy": error.remedy}
+        code = error.exit_code
+    output.document(document)
+    return code
+
+
+def _columns(chosen: options.Plan) -> list[str] | None:
+    """Column names of the data, known even where something else is wrong with the job."""
+    if not chosen.dataset or chosen.demo:
+        return None
+    place = str(Path(chosen.dataset).expanduser().absolute())
+    spec = WorkloadSpec(task="causal-lm", dataset=place)
+    return header_of(replace(spec, split=chosen.split or spec.split))
+
+
+def _job(request: Request) -> dict[str, object]:
+    """Task and columns of a job whose files are there.
+
+    Raises:
+        AutotuneError: They are not, or do not fit.
+    """
+    spec = request.spec
+    if spec.demo:
+        return {"task": spec.task, "chosen": {}}
+    with tempfile.TemporaryDirectory(prefix="autotune-look-") as scratch:
+        spec = resolve_spec(spec, Path(scratch), Path(request.working_directory))
+    columns = header_of(spec)
+    found = choose(spec.columns, spec.task, columns) if columns is not None else spec.columns
+    return {
+        "task": spec.task,
+        "chosen": {name: value for name, value in asdict(found).items() if value is not None},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""The public document of an estimate, and what is to be said of it in words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from autotune.cost.memory.estimate import Estimate, FormEstimate
+from autotune.errors import NothingFeasible
+from autotune.events import Document
+from autotune.units import format_bytes
+
+SCHEMA = 1
+
+
+def document(answer: Estimate, *, task: str, is_made_up: bool) -> Document:
+    """The public JSON form of an estimate; where nothing fits, its `error` says what is missing.
+
+    Args:
+        answer: What was reckoned.
+        task: What the model learns.
+        is_made_up: Whether the traced samples come from no data.
+    """
+    question, facts = answer.question, answer.traced.facts
+    target = question.target
+    workload: Document = {
+        "name": facts.name,
+        "task": task,
+        "model_class": facts.model_class,
+        "num_parameters": facts.num_parameters,
+        "num_trainable_parameters": facts.num_trainable_parameters,
+        "precision": facts.precision,
+        "optimizer": facts.optimizer,
+        "attention": list(facts.attention),
+        "sequence_length": facts.sequence_length,
+        "is_padded": facts.is_padded,
+        "samples": "made up" if is_made_up else "the longest",
+        "traced_micro_batch_sizes": list(facts.traced_sizes),
+        "versions": dict(facts.versions),
+    }
+    device: Document = {
+        "name": target.name,
+        "kind": target.kind,
+        "architecture": target.architecture,
+        "total_bytes": target.total_bytes,
+        "total_from": target.total_from,
+        "usable_bytes": question.usable_bytes,
+        "processes": question.ranks.world_size,
+    }
+    error = _nothing_fits(answer)
+    return {
+        "schema": SCHEMA,
+        "workload": workload,
+        "device": device,
+        "allocator": {
+            "expandable_segments": question.settings.expandable_segments,
+            "is_default": question.settings.is_default,
+        },
+        "global_batch_size": question.global_batch_size,
+        "forms": [_form(form) for form in answer.forms],
+        "untraced": [
+            {"what": one.what, "reason": one.reason}
+            for one in answer.traced.untraced
+            if one.checkpointing is not None
+        ],
+        "notes": [*facts.notes, *_notes(answer)],
+        "error": None if error is None else {"cause": error.cause, "remedy": error.remedy},
+    }
+
+
+def _form(form: FormEstimate) -> Document:
+    return {
+        "checkpointing": dict(asdict(form.checkpointing)),
+        "largest_micro_batch_size": form.largest or None,
+        "largest_with_expandable_segments": form.largest_with_expandable_segments,
+        "at": {
+            "micro_batch_size": form.shown_size,
+            "total_bytes": form.total_bytes,
+            "layers": [dict(layer.to_json()) for layer in form.layers],  # type: ignore[arg-type]
+            "by_kind": {str(kind): num for kind, num in form.peak.by_kind.items()},
+            "peak": {
+                "phase": form.peak.phase,
+                "module": form.peak.module,
+                "operator": form.peak.operator,
+            },
+        },
+        "entries": [dict(asdict(entry)) for entry in form.entries],
+    }
+
+
+def _nothing_fits(answer: Estimate) -> NothingFeasible | None:
+    """What is missing, where not even one sample fits under any form."""
+    if answer.best is not None:
+        return None
+    form = answer.leanest
+    question = answer.question
+    usable, target = question.usable_bytes, question.target
+    weights = form.peak.by_kind.get("weights", 0)
+    place = f"{target.name} has {format_bytes(usable)} to fill"
+    if weights > usable:
+        cause = f"The weights alone take {format_bytes(weights)}, and {place}"
+    else:
+        cause = (
+            f"One sample with {form.checkpointing} takes {format_bytes(form.total_bytes)}, and "
+            f"{place}"
+        )
+    missing = form.total_bytes - usable
+    return NothingFeasible(
+        f"{cause}: {format_bytes(missing)} are missing.",
+        f"Take a device with {format_bytes(target.total_bytes + missing)} or more"
+        + _lighter(answer)
+        + ".",
+    )
+
+
+def _lighter(answer: Estimate) -> str:
+    """What would make the job lighter, in the middle of a sentence."""
+    facts, peak = answer.traced.facts, answer.leanest.peak
+    state = peak.by_kind.get("optimizer", 0) + peak.by_kind.get("gradients", 0)
+    ideas = []
+    if facts.num_trainable_parameters == facts.num_parameters and state > peak.num_bytes / 3:
+        ideas.append("train adapters with --lora-rank")
+    if facts.sequence_length is not None and facts.sequence_length > 128:
+        ideas.append("cut samples shorter with --max-length")
+    return f", or {' or '.join(ideas)}" if ideas else ""
+
+
+def _notes(answer: Estimate) -> list[str]:
+    """What a reader must know to use the numbers."""
+    question = answer.question
+    target, notes = question.target, []
+    if question.global_batch_size is None:
+        notes.append(
+            "Accumulation is left open and its worst case taken; with --global-batch-size each "
+            "micro-batch size has its own."
+        )
+    facts = answer.traced.facts
+    if facts.precision != "fp32":
+        notes.append(
+            f"Weights are held in fp32; {facts.precision} is the number format of the computation."
+        )
+    capability = target.capability
+    if facts.precision == "bf16" and capability is not None and capability < (8, 0):
+        notes.append(f"{target.name} has no bf16 arithmetic: it computes by detours, slowly.")
+    if not target.is_cpu and not question.settings.is_native:
+        notes.append(
+            "backend:cudaMallocAsync follows rules of its own; the numbers are those of torch's "
+            "allocator."
+        )
+    plain = next((form for form in answer.forms if not form.checkpointing.is_on), None)
+    for form in answer.forms:
+        if plain is not None and form is not plain and 0 < form.largest <= plain.largest:
+            logits = form.peak.by_kind.get("logits", 0)
+            why = (
+                f": logits take {format_bytes(logits)} of the peak"
+                if logits > form.peak.num_bytes / 3
+                else ""
+            )
+            notes.append(f"{str(form.checkpointing).capitalize()} makes no more fit{why}.")
+        grown = form.largest_with_expandable_segments
+        if grown is not None and grown > form.largest:
+            notes.append(
+                f"With {form.checkpointing}, PYTORCH_ALLOC_CONF=expandable_segments:True makes "
+                f"micro-batch size {grown} fit."
+            )
+    return notes

@@ -1,0 +1,1 @@
+"""`report.md` and its picture, for people."""

@@ -1,0 +1,1 @@
+"""The scripts that are written: what they prepare, how they train, in plain Python."""

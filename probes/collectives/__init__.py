@@ -1,0 +1,1 @@
+"""What exchanges between ranks cost, measured on the job's own kind of process group."""

@@ -1,0 +1,82 @@
+"""The first look at a job, in a process of its own, on real files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.events import Document
+from tests.testing.shared import data_file
+
+CHECK = (
+    "import json, sys\nfrom autotune.cli import look\ncode = look.main()\n"
+    "heavy = [n for n in ('torch', 'transformers', 'numpy', 'datasets') if n in sys.modules]\n"
+    "print(json.dumps(heavy), file=sys.stderr)\nsys.exit(code)"
+)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """A directory with a model that needs no loading."""
+    model = tmp_path / "tiny"
+    model.mkdir()
+    (model / "config.json").write_text(
+        json.dumps({"architectures": ["BertForSequenceClassification"]})
+    )
+    (model / "model.safetensors").touch()
+    return tmp_path
+
+
+def _look(here: Path, *words: str) -> tuple[int, Document]:
+    found = subprocess.run(
+        [sys.executable, "-P", "-c", CHECK, *words],
+        capture_output=True,
+        text=True,
+        cwd=here,
+        timeout=60,
+    )
+    assert found.stderr.splitlines()[-1] == "[]", "nothing heavy was loaded"
+    return found.returncode, json.loads(found.stdout)
+
+
+def test_files_tell_columns_task_and_the_first_error(here: Path) -> None:
+    reviews = str(data_file("reviews-train.csv"))
+    code, document = _look(here, "--model", "tiny", "--dataset", reviews)
+    assert (code, document) == (
+        0,
+        {
+            "schema": 1,
+            "columns": ["text", "label"],
+            "architecture": "BertForSequenceClassification",
+            "task": "sequence-classification",
+            "chosen": {"text": "text", "label": "label"},
+        },
+    )
+    words = ("--model", "tiny", "--dataset", reviews, "--label-column", "lable")
+    code, document = _look(here, *words)
+    assert code == 2
+    assert document["columns"] == ["text", "label"], "known for completion all the same"
+    assert document["error"] == {
+        "cause": "The dataset has no column 'lable' (--label-column).",
+        "remedy": "Did you mean 'label'? The dataset has: text, label.",
+    }
+
+
+def test_settings_count_and_what_cannot_be_parsed_is_told(here: Path) -> None:
+    (here / "autotune.toml").write_text("demo = true\n")
+    assert _look(here) == (
+        0,
+        {"schema": 1, "columns": None, "architecture": None, "task": "causal-lm", "chosen": {}},
+    )
+    code, document = _look(here, "--trials", "many")
+    assert (code, document["error"]) == (
+        2,
+        {
+            "cause": "--trials takes a whole number.",
+            "remedy": "`autotune look --help` lists what there is.",
+        },
+    )

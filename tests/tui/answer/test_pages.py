@@ -1,0 +1,173 @@
+"""The answer of a run in rows that fit, or what keeps it from having one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from textual.content import Content
+
+from autotune.events import ConfirmationContinued, Event, RunEnded
+from autotune.view import RunView, fold
+from tests.testing import runs
+from tests.tui import answers, stories
+from tui.answer import files, pages, verdict, without
+from tui.answer.changes import settings
+from tui.answer.read import Answer, answer_of
+from tui.run_now import RunNow
+
+WIDTHS = (56, 64, 78, 98, 138)
+
+
+def _joined(rows: Iterable[Content]) -> str:
+    return " ".join(" ".join(row.plain for row in rows).split())
+
+
+def _answer(**options: object) -> Answer:
+    found = answer_of(answers.document(**options))  # type: ignore[arg-type]
+    assert isinstance(found, Answer)
+    return found
+
+
+def _now(events: list[Event], *, is_alive: bool = False) -> RunNow:
+    return RunNow(view=fold(runs.records(events)), is_alive=is_alive, is_read=True)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_row_is_wider_than_its_place(width: int) -> None:
+    answer = _answer()
+    rows: list[Content] = [
+        *pages.head(answer, answers.confirmed(), width),
+        *pages.evidence(answer, answers.confirmed(), width),
+        *pages.limits(answer, RunView(), width),
+        *(pages.offer(o, answer.offers[0], width, is_taken=False) for o in answer.offers),
+        *pages.unfinished(_now(stories.searching(), is_alive=True), width),
+        *pages.ended(_now(answers.infeasible()), width),
+        *pages.ended(_now(stories.searching()), width),
+        *pages.changes(answer, answer.offers[0], width),
+    ]
+    assert [row.plain for row in rows if cell_len(row.plain) > width] == []
+
+
+def test_the_difference_comes_first() -> None:
+    answer = _answer()
+    assert verdict.headline(answer) == "use 32×2 instead of 8×8"
+    text = _joined(pages.head(answer, answers.confirmed(), 138))
+    assert text == (
+        "speed +67 % (95 %: +62 % to +73 %, 6 pairs): 41.8 samples/s instead of 25.0 "
+        "memory peak 3.50 GiB of 4.00 GiB, 12 % free "
+        "learning the same global batch of 64: every step trains on the same rows"
+    )
+    changed = [(c.name, c.before, c.after) for c in settings(runs.BASELINE, runs.TOO_LARGE)]
+    assert changed == [
+        ("per_device_train_batch_size", "8", "64"),
+        ("gradient_accumulation_steps", "8", "1"),
+        ("gradient_checkpointing", "off", "every 2nd layer"),
+        ("global batch size", "64", "64"),
+    ]
+
+
+def test_ranks_and_averaging_are_changes_too() -> None:
+    one = runs.BASELINE
+    two = type(one)(micro_batch_size=8, accumulation_steps=4, world_size=2, local_sgd_steps=16)
+    changes = {c.name: (c.before, c.after) for c in settings(one, two) if c.is_change}
+    assert changes["processes"] == ("1", "2")
+    assert changes["local SGD steps"] == ("off", "16")
+
+
+def test_ties_assumptions_and_keeping_what_there_is() -> None:
+    tie = _answer(is_tie=True)
+    assert verdict.speed(tie, answers.confirmed(is_tie=True)).startswith("as fast as what you have")
+    averaged = _answer(efficiency=0.95)
+    assert verdict.learning(averaged).endswith("teaches 95 % (86 to 100 %, assumed)")
+    same = _answer(chosen=stories.TRIALS[0][0])
+    assert verdict.headline(same).startswith("keep 8×8")
+    assert verdict.speed(same, None) == "41.8 samples/s (95 %: 41.0 to 42.6)"
+    assert "nothing: it is what you have now" in _joined(pages.changes(same, same.offers[0], 78))
+    assert verdict.sureness(None) == "not measured again"
+
+
+def test_alternatives_are_held_against_the_answer() -> None:
+    answer = _answer()
+    rows = [
+        pages.offer(one, answer.offers[0], 78, is_taken=one.kind == "least memory").plain
+        for one in answer.offers
+    ]
+    assert [" ".join(row.split()) for row in rows] == [
+        "○ the answer 32×2: recommended here",
+        "● least memory 16×4: −3.8 % speed, −1.50 GiB memory",
+        "○ closest to the baseline 8×8: −40 % speed, −2.50 GiB memory",
+    ]
+
+
+def test_an_answer_that_cannot_be_read_says_where() -> None:
+    document = answers.document()
+    document["recommendation"]["measured"] = {}  # type: ignore[index,call-overload]
+    found = answer_of(document)
+    assert isinstance(found, str)
+    assert found.startswith("The recommendation cannot be read (measured")
+    assert answer_of(None) is None
+    assert answer_of({"recommendation": None}) is None
+
+
+def test_a_run_in_which_nothing_fits_tells_why_by_count_and_what_would() -> None:
+    text = _joined(pages.ended(_now(answers.infeasible()), 138))
+    assert text.startswith("✗ None of 12 configurations works: 2 ran out of memory.")
+    assert "▲ 2 out of memory" in text
+    assert "✗ 1 failed" in text
+    assert "nearest to fit #1 1×64, checkpointing every layer needs 1.50 GiB or more" in text
+    assert "9 ruled out: micro-batch 8 and more" in text
+    assert "recommendation" not in text.replace("recommend", "", 1), "no stations of a search"
+
+
+def test_an_unfinished_run_tells_what_is_missing() -> None:
+    now = _now(stories.searching(), is_alive=True)
+    told = {s.what: (s.mark, s.text) for s in without.stations(now.view, is_alive=True)}
+    assert told["machine probed"] == ("ok", "Test processor, 2 cores")
+    assert told["search"] == ("asking", "9 trials of at most 12")
+    assert told["confirmation"] == ("open", "best and baseline again, interleaved")
+    assert "leads so far #2 32×2: 41.8 samples/s, +67 %; one measurement, not confirmed" in _joined(
+        pages.unfinished(now, 138)
+    )
+    begun = _now(stories.opening()[:1], is_alive=True)
+    assert [s.mark for s in without.stations(begun.view, is_alive=True)] == [
+        "asking",
+        *["open"] * 6,
+    ]
+
+
+def test_a_killed_run_tells_how_to_go_on() -> None:
+    text = _joined(pages.ended(_now(stories.searching()), 138))
+    assert text.startswith("✗ The engine is gone")
+    assert "--resume" in text
+    assert "led so far #2 32×2" in text
+    assert "first failure #6: RuntimeError: loss is not finite Try a smaller learning rate." in text
+    stopped: Event = RunEnded(reason="stopped", exit_code=130, cause="The run was stopped.")
+    assert "The run was stopped." in _joined(pages.ended(_now([*stories.searching(), stopped]), 78))
+    assert without.counts(RunView()) == ()
+    assert without.leading(RunView()) == without.nearest(RunView()) == ""
+    assert without.first_failure(RunView()) is None
+
+
+def test_confirmation_counts_its_measurements() -> None:
+    events: list[Event] = [
+        *stories.searching(),
+        *runs.trial(20, runs.BEST, runs.measured(40.0), "confirm"),
+        ConfirmationContinued(num_rounds=1, most_rounds=8, speedup=1.6, speedup_ci95=(1.5, 1.7)),
+    ]
+    told = {s.what: s.text for s in without.stations(_now(events).view, is_alive=True)}
+    assert told["confirmation"] == "1 measurements so far"
+
+
+def test_files_are_previewed_as_they_stand(tmp_path: Path) -> None:
+    script = tmp_path / "trainer.py"
+    script.write_bytes(b"print(1)\n\x1b[31mred\x1b[0m \xff\n")
+    file = files.AnswerFile(name="trainer.py", consumer="", verified_with="", path=script)
+    assert files.preview(file) == ("print(1)\nred �\n", "python")
+    gone = files.AnswerFile(name="x", consumer="", verified_with="", path=tmp_path / "x.md")
+    assert "cannot be read: No such file" in files.preview(gone)[0]
+    assert files.preview(files.foreseen()[0])[0].startswith("Not written yet.")
+    script.write_text("x" * (files.MAX_PREVIEW_BYTES + 5))
+    assert files.preview(file)[0].endswith("x\n… the file goes on")

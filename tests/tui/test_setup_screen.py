@@ -1,0 +1,329 @@
+"""Screen 1: a form filled in by keys, what children tell of it, and the key that starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from autotune.events import Document
+from autotune.run_directory import RunDirectory
+from tests.testing import runs
+from tests.testing.shared import data_file
+from tests.tui import driving, goldens, machines, stories
+from tests.tui.driving import shows, text, until
+from tests.tui.scripted import ScriptedChildren
+from tests.tui.setup.test_checks import PLAN
+from tui import children
+from tui.app import AutotuneApp
+from tui.children import Children
+from tui.screens import setup as setup_screen
+from tui.screens.setup import SetupScreen
+from tui.setup.form import Inherited, JobForm
+from tui.widgets.form_field import FormField
+
+LOOKED: Document = {
+    "columns": ["text", "label"],
+    "architecture": "BertForSequenceClassification",
+    "task": "sequence-classification",
+    "chosen": {"text": "text", "label": "label"},
+}
+COMPLETE = JobForm(values={"model": "minilm", "dataset": "reviews.csv", "global_batch_size": "64"})
+
+
+def _use(monkeypatch: pytest.MonkeyPatch, used: Children) -> None:
+    monkeypatch.setattr(setup_screen, "Children", lambda: used)
+    monkeypatch.setattr(setup_screen, "LOOK_DELAY_S", 0.05)
+    monkeypatch.setattr(setup_screen, "PLAN_DELAY_S", 0.05)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptedChildren:
+    """Children that answer at once, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    plan: Document = {**PLAN, "machine": machines.document(machines.machine())}
+    used = ScriptedChildren(answers={"look": LOOKED, "plan": plan})
+    _use(monkeypatch, used)
+    return used
+
+
+def _app(form: JobForm | None = None, run: RunDirectory | None = None) -> AutotuneApp:
+    return AutotuneApp(run, form=form, unix_time=driving.clock)
+
+
+def _screen(pilot: Pilot[int]) -> SetupScreen:
+    assert isinstance(pilot.app.screen, SetupScreen)
+    return pilot.app.screen
+
+
+async def _type(pilot: Pilot[int], words: str) -> None:
+    names = {" ": "space", "/": "slash", ".": "full_stop", "-": "minus", "_": "underscore"}
+    await pilot.press(*(names.get(one, one) for one in words))
+
+
+def test_pictures_of_a_form(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "fit")
+        goldens.hold_against("setup-80x24", text(pilot.app))
+        await pilot.resize_terminal(140, 40)
+        await pilot.pause()
+        goldens.hold_against("setup-140x40", text(pilot.app))
+
+    driving.drive(_app(COMPLETE), (80, 24), body)
+
+
+def test_a_form_is_filled_in_by_keys_on_real_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look is a real child; the plan is a script, since it loads torch."""
+    shutil.copy(data_file("reviews-train.csv"), tmp_path / "reviews-train.csv")
+    model = tmp_path / "minilm"
+    model.mkdir()
+    config = {"architectures": ["BertModel"]}
+    (model / "config.json").write_text(json.dumps(config))
+    (model / "model.safetensors").touch()
+    monkeypatch.chdir(tmp_path)
+
+    class Children(ScriptedChildren):
+        async def ask(self, words, **options):  # type: ignore[no-untyped-def]
+            if options.get("module") == "autotune.cli.look":
+                return await children.Children.ask(self, words, **options)
+            return await super().ask(words, **options)
+
+    used = Children(answers={"plan": PLAN})
+    _use(monkeypatch, used)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "· model        not named yet")
+        await pilot.press("enter")
+        await _type(pilot, "mini")
+        await until(pilot, lambda: _suggestion(pilot) == "minilm")
+        await pilot.press("right", "down", "ctrl+o")
+        # The list has the directory, the one above, the model's and the file.
+        await shows(pilot, "reviews-train.csv")
+        await _type(pilot, "rev")
+        await pilot.press("enter")
+        await shows(pilot, "What the model should learn is not clear")
+        assert "✗ What the model should learn" in text(pilot.app), "at the field as well"
+        await shows(pilot, "columns text, label")
+        assert used.num_asked("plan") == 0, "it would fail as well"
+        field = pilot.app.screen.query_one("#field-task", FormField)
+        field.take_focus()
+        await pilot.press("enter")
+        await shows(pilot, "auto, by the job")
+        await _type(pilot, "sequence")
+        await pilot.press("enter")
+        await until(pilot, lambda: field.value != "")
+        assert field.value == "sequence-classification"
+        await shows(pilot, "label (found)")
+        assert "What the model should learn" not in text(pilot.app)
+        await shows(pilot, "3 configurations to choose from")
+        pilot.app.screen.query_one("#field-label-column", FormField).take_focus()
+        await pilot.press("l")
+        await until(pilot, lambda: _suggestion(pilot) == "label")
+        await pilot.press("ctrl+o")
+        await shows(pilot, "type to narrow down")
+        await _type(pilot, "tex")
+        await pilot.press("enter", "escape")
+        command = (
+            "autotune tune --task sequence-classification --model minilm "
+            "--dataset reviews-train.csv --label-column text"
+        )
+        await until(pilot, lambda: command in " ".join(text(pilot.app).split()))
+        await until(pilot, lambda: used.asked[-1] == ["plan", *command.split()[2:], "--json"])
+
+    driving.drive(_app(), (100, 30), body)
+
+
+def _suggestion(pilot: Pilot[int]) -> str:
+    focused = pilot.app.focused
+    return focused._suggestion if isinstance(focused, Input) else ""
+
+
+def test_only_the_last_of_many_changes_is_asked_about(
+    scripted: ScriptedChildren, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.waits = {"plan"}
+
+    async def body(pilot: Pilot[int]) -> None:
+        await until(pilot, lambda: scripted.num_asked("plan") == 1)
+        await shows(pilot, "autotune plan: loads model and data")
+        monkeypatch.setattr(setup_screen, "LOOK_DELAY_S", 0.3)
+        pilot.app.screen.query_one("#field-global-batch-size", FormField).take_focus()
+        await pilot.press("end", "0", "0", "backspace")
+        await until(pilot, lambda: scripted.given_up == ["plan"])
+        scripted.waits = set()
+        await until(pilot, lambda: scripted.num_asked("plan") == 2)
+        assert scripted.asked[-1][-3:] == ["--global-batch-size", "640", "--json"]
+        assert scripted.num_asked("look") == 2, "each letter did not ask by itself"
+        await shows(pilot, "3 configurations")
+        pilot.app.screen.query_one("#field-trials", FormField).take_focus()
+        await pilot.press("9")
+        await until(pilot, lambda: scripted.num_asked("look") == 3)
+        await pilot.pause(0.3)
+        assert scripted.num_asked("plan") == 2, "the budget changes no plan"
+        assert "3 configurations" in text(pilot.app)
+        await pilot.press("escape", "c")
+        await until(pilot, lambda: scripted.num_asked("plan") == 3)
+
+    driving.drive(_app(COMPLETE), (140, 40), body)
+
+
+def test_an_error_of_the_plan_stands_at_its_field_and_keeps_it_from_starting(
+    scripted: ScriptedChildren,
+) -> None:
+    error = {
+        "cause": "The global batch size 63 cannot be shared by 2 ranks.",
+        "remedy": "Use --global-batch-size 64.",
+    }
+    scripted.answers["plan"] = {"error": error}  # type: ignore[dict-item]
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ The global batch size 63 cannot be shared")
+        await pilot.press("r")
+        await shows(pilot, "not started: something is wrong at global batch")
+        field = pilot.app.screen.query_one("#field-global-batch-size", FormField)
+        assert pilot.app.focused is field.control
+        assert scripted.num_asked("tune") == 0
+        scripted.answers["plan"] = PLAN
+        await pilot.press("end", "backspace", "4")
+        await shows(pilot, "3 configurations")
+        assert "cannot be shared" not in text(pilot.app)
+
+    driving.drive(_app(COMPLETE), (80, 24), body)
+
+
+def test_a_field_that_is_missing_is_wrong_only_when_somebody_starts(
+    scripted: ScriptedChildren,
+) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        assert "✗ There is no model" not in text(pilot.app)
+        await pilot.press("r")
+        await shows(pilot, "✗ There is no model to train.")
+        await pilot.press("escape", "d")
+        await shows(pilot, "autotune tune --demo")
+        await shows(pilot, "3 configurations")
+        await pilot.press("d")
+        await shows(pilot, "not named yet")
+
+    driving.drive(_app(), (80, 24), body)
+
+
+def test_the_run_is_started_by_the_command_line_and_then_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real `autotune tune --detach`, whose engine tells a story and measures nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+
+    class Children(ScriptedChildren):
+        async def ask(self, words, **options):  # type: ignore[no-untyped-def]
+            if words and words[0] == "tune":
+                self.asked.append(list(words))
+                options["module"] = "tests.testing.fake_cli"
+                return await children.Children.ask(self, words, **options)
+            return await super().ask(words, **options)
+
+    used = Children(answers={"look": LOOKED, "plan": PLAN})
+    _use(monkeypatch, used)
+    form = JobForm(values={"demo": "on", "name": "one"})
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "3 configurations")
+        await pilot.press("r")
+        app = pilot.app
+        assert isinstance(app, AutotuneApp)
+        await until(pilot, lambda: app.latest.state == "finished")
+        await shows(pilot, "3 search  one")
+        assert used.asked[-1] == ["tune", "--demo", "--name", "one", "--detach", "--json"]
+        # The same name again: the remedy's switches are offered, nothing is overwritten unasked.
+        await pilot.press("1", "r")
+        await shows(pilot, "There is a run 'one' already.")
+        await pilot.press("f")
+        await until(pilot, lambda: len(used.asked) > 1 and "--fresh" in used.asked[-1])
+        await until(pilot, lambda: app.front is not None and app.front.NAME == "search")
+        await until(pilot, lambda: app.latest.state == "finished")
+
+    driving.drive(_app(form), (80, 24), body)
+    journals = [path.name for path in (tmp_path / "autotune-runs" / "one").glob("journal.jsonl*")]
+    assert len(journals) == 2, "the earlier story was moved aside"
+
+
+def test_a_run_that_goes_on_is_not_disturbed(tmp_path: Path, scripted: ScriptedChildren) -> None:
+    run = stories.make(tmp_path, "running")
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("1", "c")
+        await shows(pilot, "not asked, so that the run")
+        await until(pilot, lambda: scripted.num_asked("look") == 1)
+        await pilot.press("r")
+        await shows(pilot, "A run goes on. Start another one beside it?")
+        await pilot.press("b")
+        await pilot.pause(0.2)
+        assert [asked[0] for asked in scripted.asked] == ["look"]
+
+    driving.drive(_app(run=run), (140, 40), body)
+
+
+def test_what_holds_by_a_file_is_shown_and_not_repeated(scripted: ScriptedChildren) -> None:
+    form = JobForm(
+        values={"model": "m"}, inherited={"dataset": Inherited("d.csv", "autotune.toml")}
+    )
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "d.csv (autotune.toml)")
+        await shows(pilot, "3 configurations")
+        assert scripted.asked[-1] == ["plan", "--model", "m", "--json"]
+
+    driving.drive(_app(form), (80, 24), body)
+
+
+def test_earlier_runs_are_opened_and_the_command_is_copied(
+    tmp_path: Path, scripted: ScriptedChildren
+) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("o")
+        await shows(pilot, "There is no run in autotune-runs yet.")
+        events = [*runs.searching("early"), *runs.ending("early", tmp_path / "out")]
+        for number, name in enumerate(("early", "late")):
+            run = runs.write_run(tmp_path / "autotune-runs", name, events)
+            os.utime(run.request, (number, number))
+        await pilot.press("o")
+        await shows(pilot, "Runs in autotune-runs, newest first")
+        assert text(pilot.app).index("late") < text(pilot.app).index("early")
+        await _type(pilot, "early")
+        await pilot.press("enter")
+        await shows(pilot, "3 search  early")
+        await pilot.press("1", "y")
+        assert pilot.app.clipboard.startswith("autotune tune --demo")
+
+    driving.drive(_app(), (80, 24), body)
+
+
+def test_the_picker_goes_up_and_completes(tmp_path: Path, scripted: ScriptedChildren) -> None:
+    for name in ("a/minilm", "b"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "a" / "minilm" / "config.json").write_text("{}")
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("ctrl+o")
+        await shows(pilot, "../  the directory above")
+        await pilot.press("tab")
+        await shows(pilot, "minilm/")
+        await pilot.press("up", "enter")
+        await shows(pilot, "b/")
+        await _type(pilot, "a")
+        await pilot.press("enter")
+        await shows(pilot, "minilm/")
+        await pilot.press("enter")
+        await until(pilot, lambda: _screen(pilot).query_one("#field-model", FormField).value != "")
+        assert _screen(pilot).query_one("#field-model", FormField).value == "a/minilm"
+        await pilot.press("ctrl+o", "escape")
+        assert _screen(pilot).query_one("#field-model", FormField).value == "a/minilm"
+
+    driving.drive(_app(), (80, 24), body)

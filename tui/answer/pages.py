@@ -1,0 +1,122 @@
+"""An answer, or the want of one, as rows for the screen, fitted to a width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from textual.content import Content
+
+from autotune.display import wording
+from autotune.display.output import one_line
+from autotune.events import Confirmed
+from autotune.view import RunView
+from tui import words
+from tui.answer import verdict, without
+from tui.answer.changes import settings
+from tui.answer.read import Answer, Offer
+from tui.run_now import RunNow
+from tui.widgets.rows import columns, hanging, mark, padded
+
+
+def head(answer: Answer, confirmed: Confirmed | None, width: int) -> Iterator[Content]:
+    """How much faster, how sure, how much memory, the same learning or not."""
+    rows = (
+        ("speed", verdict.speed(answer, confirmed)),
+        ("memory", verdict.memory(answer.measured, answer.memory_limit_bytes)),
+        ("learning", verdict.learning(answer)),
+    )
+    for name, text in rows:
+        yield from hanging(f"  {name:<10}", one_line(text), width)
+
+
+def changes(answer: Answer, taken: Offer, width: int) -> Iterator[Content]:
+    """Every setting that is different with what is taken, and what stays."""
+    everything = list(settings(answer.baseline.configuration, taken.configuration))
+    changed = [one for one in everything if one.is_change]
+    if changed:
+        name_cells = max(len(one.name) for one in changed)
+        before_cells = max(len(one.before) for one in changed)
+        for one in changed:
+            yield Content.assemble(
+                f"  {padded(one.name, name_cells)}  ",
+                (padded(one.before, before_cells, right=True), "$text-muted"),
+                " → ",
+                (one.after, "bold $text-success"),
+            )
+    else:
+        yield Content("  nothing: it is what you have now")
+    same = [f"{one.name} {one.before}" for one in everything if not one.is_change]
+    if same:
+        yield from hanging("  the same  ", ", ".join(same), width, tone="$text-muted")
+
+
+def evidence(answer: Answer, confirmed: Confirmed | None, width: int) -> Iterator[Content]:
+    """What was measured again and how, and the reasons in the run's own words."""
+    drawn = columns(list(verdict.evidence(confirmed)), width - 2, right=(2,))
+    yield from (Content(f"  {row}") for row in drawn)
+    yield from hanging("  ", verdict.sureness(confirmed), width, tone="$text-muted")
+    for reason in answer.reasons:
+        yield from hanging("  - ", one_line(reason), width)
+
+
+def limits(answer: Answer, view: RunView, width: int) -> Iterator[Content]:
+    """What may be tried besides, what nobody looked at, and what the run warned of."""
+    for text in answer.also_consider:
+        yield from hanging("  also consider  ", one_line(text), width)
+    for text in answer.not_covered:
+        yield from hanging("  not covered    ", one_line(text), width)
+    for warning in view.warnings:
+        text = one_line(f"{warning.cause} {warning.remedy or ''}")
+        yield from hanging(Content.assemble("  ", mark("note"), " warning      "), text, width)
+
+
+def offer(one: Offer, chosen: Offer, width: int, *, is_taken: bool) -> Content:
+    """One row of the list of what may be taken."""
+    sign = "●" if is_taken else "○"
+    against = verdict.against(one, chosen) if one.kind is not None else "recommended here"
+    name = one.title if one.kind is not None else "the answer"
+    row = f"{sign} {padded(name, 24)} {one.configuration}: {against}"
+    return Content(padded(row, width).rstrip())
+
+
+def unfinished(now: RunNow, width: int) -> Iterator[Content]:
+    """What is missing before there is an answer, and what would be said now."""
+    for station in without.stations(now.view, is_alive=now.is_alive):
+        top = Content.assemble("  ", mark(station.mark), f" {station.what:<18}")
+        yield from hanging(top, station.text, width)
+    leading = without.leading(now.view)
+    if leading:
+        yield Content("")
+        yield from hanging("  leads so far  ", leading, width)
+
+
+def ended(now: RunNow, width: int) -> Iterator[Content]:
+    """Why a run that ended has no answer: cause, remedy, counts, the nearest miss."""
+    cause, remedy = words.what_ended_it(now)
+    if cause:
+        top = Content.assemble("  ", mark("wrong"), " ")
+        yield from hanging(top, cause, width, tone="bold")
+        yield from hanging("    ", remedy, width)
+        yield Content("")
+    counted = without.counts(now.view)
+    for count in counted:
+        word = wording.WORDS[count.kind]
+        glyph, tone = wording.GLYPHS[count.kind], words.TONES.get(count.kind, "")
+        top = Content.assemble("  ", (glyph, tone), f" {count.number:>3} {word:<14} ")
+        example = "" if count.kind == "measured" else count.example
+        yield from hanging(top, example, width, tone="$text-muted")
+    nearest = without.nearest(now.view)
+    if nearest:
+        yield from hanging("  nearest to fit  ", nearest, width)
+    failure = without.first_failure(now.view)
+    if failure is not None:
+        yield from hanging("  first failure   ", f"{failure[0]} {failure[1]}", width)
+    if now.view.recommendation is None and now.state != "nothing feasible":
+        for station in without.stations(now.view, is_alive=False):
+            top = Content.assemble("  ", mark(station.mark), f" {station.what:<18}")
+            yield from hanging(top, station.text, width)
+        leading = without.leading(now.view)
+        if leading:
+            yield from hanging("  led so far    ", leading, width)
+    for text in without.ruled_out(now.view):
+        yield from hanging("  ", text, width, tone="$text-muted")

@@ -1,0 +1,99 @@
+"""The answer in a few sentences: how much faster, how sure, how much memory, against what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.events import Confirmed
+from autotune.units import format_bytes, format_change, format_rate
+from tui.answer.read import Answer, Offer, Readings
+
+
+def headline(answer: Answer) -> str:
+    """What to do, in one line."""
+    if answer.is_baseline:
+        return f"keep {answer.configuration}: what you have is the best that was found"
+    return f"use {answer.configuration} instead of {answer.baseline.configuration}"
+
+
+def speed(answer: Answer, confirmed: Confirmed | None) -> str:
+    """The measured gain with its interval and the number of pairs it rests on."""
+    rate = f"{format_rate(answer.measured.samples_per_s)} samples/s"
+    if answer.is_baseline or answer.speedup is None:
+        low, high = answer.measured.samples_per_s_ci95
+        missing = "" if answer.baseline.measured else "; what you have now could not be measured"
+        return f"{rate} (95 %: {format_rate(low)} to {format_rate(high)}){missing}"
+    low, high = answer.speedup.ci95
+    interval = f"95 %: {format_change(low)} to {format_change(high)}"
+    pairs = f", {confirmed.num_pairs} pairs" if confirmed is not None else ""
+    if confirmed is not None and confirmed.is_tie:
+        return (
+            f"as fast as what you have: {format_change(answer.speedup.value)} ({interval}{pairs})"
+        )
+    before = answer.baseline.measured
+    instead = f" instead of {format_rate(before.samples_per_s)}" if before is not None else ""
+    return f"{format_change(answer.speedup.value)} ({interval}{pairs}): {rate}{instead}"
+
+
+def memory(readings: Readings, limit_bytes: int) -> str:
+    """The peak against the limit."""
+    peak = readings.memory.total_bytes
+    if not limit_bytes:
+        return f"peak {format_bytes(peak)}"
+    free = 100 * (limit_bytes - peak) / limit_bytes
+    return f"peak {format_bytes(peak)} of {format_bytes(limit_bytes)}, {free:.0f} % free"
+
+
+def learning(answer: Answer) -> str:
+    """What a sample teaches, against the baseline."""
+    efficiency = answer.sample_efficiency
+    size = answer.configuration.global_batch_size
+    same = size == answer.baseline.configuration.global_batch_size
+    batch = f"the same global batch of {size}" if same else f"a global batch of {size}"
+    if efficiency.basis == "not needed":
+        return f"{batch}: every step trains on the same rows"
+    low, high = efficiency.interval
+    return (
+        f"{batch}: a sample teaches {100 * efficiency.value:.0f} % "
+        f"({100 * low:.0f} to {100 * high:.0f} %, {efficiency.basis})"
+    )
+
+
+def evidence(confirmed: Confirmed | None) -> Iterator[tuple[str, str, str]]:
+    """Rows of the re-measurement: what, rate with interval, peak memory."""
+    if confirmed is None:
+        return
+    if confirmed.baseline_number is not None and confirmed.baseline_number != confirmed.number:
+        yield (
+            f"#{confirmed.baseline_number} baseline",
+            _rate(confirmed.baseline_samples_per_s, confirmed.baseline_samples_per_s_ci95),
+            "–"
+            if confirmed.baseline_memory is None
+            else format_bytes(confirmed.baseline_memory.total_bytes),
+        )
+    yield (
+        f"#{confirmed.number} chosen",
+        _rate(confirmed.samples_per_s, confirmed.samples_per_s_ci95),
+        format_bytes(confirmed.memory.total_bytes),
+    )
+
+
+def sureness(confirmed: Confirmed | None) -> str:
+    """How the comparison was made, and whether it is settled."""
+    if confirmed is None:
+        return "not measured again"
+    how = f"{confirmed.num_pairs} pairs in fresh processes, interleaved"
+    return how if confirmed.settled else f"{how}; the interval was still narrowing"
+
+
+def against(offer: Offer, chosen: Offer) -> str:
+    """What an alternative gives and takes, against the recommended one; rates of the search."""
+    speed = format_change(offer.measured.samples_per_s / chosen.measured.samples_per_s)
+    gap = offer.measured.memory.total_bytes - chosen.measured.memory.total_bytes
+    sign = "−" if gap < 0 else "+"
+    return f"{speed} speed, {sign}{format_bytes(abs(gap))} memory"
+
+
+def _rate(value: float, interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{format_rate(value)} samples/s ({format_rate(low)} to {format_rate(high)})"

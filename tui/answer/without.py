@@ -1,0 +1,149 @@
+"""A run without an answer: what is missing of one that goes on, why one that ended has none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from autotune.configuration import Configuration
+from autotune.display import wording
+from autotune.display.output import one_line
+from autotune.outcome import Failed, OutOfMemory
+from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.view import RunView
+
+Progress: TypeAlias = Literal["ok", "asking", "open"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """One thing that must have happened before there is an answer."""
+
+    mark: Progress
+    what: str
+    text: str
+
+
+def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
+    """What is done, what is going on and what is missing, in order."""
+    now: Progress = "asking" if is_alive else "open"
+    probed = view.machine is not None
+    probing = f"probing {one_line(view.probing.probe)}" if view.probing is not None else ""
+    yield Station(
+        mark="ok" if probed else now,
+        what="machine probed",
+        text=wording.machine(view.machine.machine) if view.machine else probing,
+    )
+    yield Station(
+        mark="ok" if view.workload is not None else now if probed else "open",
+        what="job loaded",
+        text=wording.workload(view.workload.facts) if view.workload is not None else "",
+    )
+    planned = view.space is not None
+    yield Station(
+        mark="ok" if planned else now if view.workload is not None else "open",
+        what="splitting checked",
+        text=f"{len(view.space.candidates)} configurations to choose from" if view.space else "",
+    )
+    ended = view.search_ended
+    trials = f"{view.num_search_trials} trials"
+    of = f" of at most {view.budget_trials}" if view.budget_trials else ""
+    yield Station(
+        mark="ok" if ended is not None else now if planned else "open",
+        what="search",
+        text=f"{trials}: {one_line(ended.reason)}" if ended else f"{trials}{of}" if planned else "",
+    )
+    confirmed = view.confirmed
+    runs = sum(t.purpose == "confirm" and t.outcome is not None for t in view.trials)
+    yield Station(
+        mark="ok" if confirmed is not None else now if ended is not None else "open",
+        what="confirmation",
+        text=wording.confirmation(confirmed)
+        if confirmed is not None
+        else f"{runs} measurements so far"
+        if runs
+        else "best and baseline again, interleaved",
+    )
+    made = view.recommendation is not None
+    yield Station(
+        mark="ok" if made else now if confirmed is not None else "open",
+        what="recommendation",
+        text="",
+    )
+    yield Station(
+        mark="ok" if view.exported is not None else now if made else "open",
+        what="files",
+        text=one_line(view.exported.directory) if view.exported is not None else "",
+    )
+
+
+def leading(view: RunView) -> str:
+    """What would be recommended if the search were right already; empty before the first trial."""
+    best = view.trial(view.best.number) if view.best is not None else None
+    if view.best is None or best is None:
+        return ""
+    change = "" if view.best.speedup is None else f", {format_change(view.best.speedup)}"
+    return (
+        f"#{best.number} {best.configuration}: {format_rate(view.best.samples_per_s)} samples/s"
+        f"{change}; one measurement, not confirmed"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """How many trials ended in one way."""
+
+    kind: str
+    number: int
+    example: str
+    """What one of them said."""
+
+
+def counts(view: RunView) -> tuple[Count, ...]:
+    """How the trials ended, the most frequent way first."""
+    ended = [trial.outcome for trial in view.trials if trial.outcome is not None]
+    found = []
+    for kind, number in Counter(outcome.kind for outcome in ended).most_common():
+        one = next(outcome for outcome in ended if outcome.kind == kind)
+        found.append(Count(kind=kind, number=number, example=wording.outcome(one)))
+    return tuple(found)
+
+
+def ruled_out(view: RunView) -> Iterator[str]:
+    """What was never tried, and why."""
+    for closed in view.closed:
+        yield f"{closed.num_removed} ruled out: {one_line(closed.what)}, {one_line(closed.reason)}"
+    for out in view.space.ruled_out if view.space is not None else ():
+        yield f"ruled out: {one_line(str(out.get('what')))}, {one_line(str(out.get('reason')))}"
+
+
+def nearest(view: RunView) -> str:
+    """The trial that missed the limit by least; empty where none is known to have missed it."""
+    needs: list[tuple[int, Configuration, int]] = []
+    for trial in view.trials:
+        outcome = trial.outcome
+        if isinstance(outcome, OutOfMemory) and outcome.needed_at_least_bytes is not None:
+            needs.append((outcome.needed_at_least_bytes, trial.configuration, trial.number))
+    if not needs:
+        return ""
+    need, configuration, number = min(needs, key=lambda found: found[0])
+    limit = view.machine.usable_bytes if view.machine is not None else None
+    allowed = f", {format_bytes(limit)} may be used" if limit is not None else ""
+    return f"#{number} {configuration} needs {format_bytes(need)} or more{allowed}"
+
+
+def first_failure(view: RunView) -> tuple[str, str] | None:
+    """Cause and remedy of the first trial that failed; None where none did."""
+    for trial in view.trials:
+        if isinstance(trial.outcome, Failed):
+            remedy = trial.outcome.remedy or f"autotune trial {view.run} {trial.number} repeats it."
+            return f"#{trial.number}: {one_line(trial.outcome.cause)}", one_line(remedy)
+    return None
+
+
+def cost(view: RunView) -> str:
+    """What the run took."""
+    spent = format_seconds(view.now_s)
+    return f"{view.num_search_trials} trials, {spent}"

@@ -1,0 +1,426 @@
+"""The application: which screen is in front, what it shows, what is asked of the engine.
+
+It owns no truth: `latest` is what the bridge read, `shown` what the screens show of it, and every
+request goes to the engine as a control file. The run goes on whatever becomes of this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.filter import LineFilter
+from textual.screen import Screen
+from textual.timer import Timer
+
+from autotune import control
+from autotune.control import Verb
+from autotune.display.quiet import is_quiet
+from autotune.errors import ExitCode
+from autotune.run_directory import RunDirectory
+from tui import bindings, clipboard, screens, words
+from tui.ascii import AsciiFilter
+from tui.bindings import ScreenName
+from tui.bridge import RunChanged, Watch, watch_run
+from tui.run_now import RunNow
+from tui.screens.base import RunScreen
+from tui.screens.question import Choice, LeaveQuestion, Question
+from tui.themes import THEMES, Look
+
+if TYPE_CHECKING:
+    from tui.setup.form import JobForm
+
+PAINT_INTERVAL_S = 0.5
+"""What changes by itself is painted this often at most."""
+TICK_S = 1.0
+_LONGEST_WAY_BACK = 20
+
+
+class AutotuneApp(App[int]):
+    """Shows one run at a time and steers it. Its result is the exit code of the process.
+
+    Args:
+        directory: The run to follow; None begins with setup.
+        look: The theme.
+        ascii_only: Whether nothing but ASCII may reach the terminal.
+        owns_run: Whether this UI belongs to the command that started the run, so that its exit
+            code is the run's even if the run ended before the UI looked.
+        run_root: Where runs are kept.
+        unix_time: The wall clock; tests set it.
+        form: What setup begins with; None is an empty form.
+    """
+
+    CSS_PATH: ClassVar = ["app.tcss", *screens.stylesheets()]
+    TITLE = "autotune"
+    BINDINGS = bindings.of(None)
+    MODES: ClassVar = screens.factories()
+
+    def __init__(
+        self,
+        directory: RunDirectory | None = None,
+        *,
+        look: Look = "dark",
+        ascii_only: bool = False,
+        owns_run: bool = False,
+        run_root: Path = Path("autotune-runs"),
+        unix_time: Callable[[], float] = time.time,
+        form: JobForm | None = None,
+    ) -> None:
+        first: ScreenName = "search" if directory is not None else "setup"
+        if first not in screens.PLACES:
+            first = "search"
+        self.DEFAULT_MODE = first  # type: ignore[misc]  # the first screen depends on the run
+        super().__init__()
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = THEMES[look].name
+        self.animation_level = "none"
+        self.latest = RunNow(directory=directory)
+        """The run as the bridge read it last."""
+        self.chosen_trial: int | None = None
+        """Number of the trial that is looked at."""
+        self.run_root = run_root
+        """Where runs are kept."""
+        self.now_unix_s = unix_time
+        self.form = form
+        self._ascii_filter = AsciiFilter(enabled=ascii_only)
+        self._owns_run = owns_run
+        self._bridge: Watch[RunNow] | None = None
+        self._held: RunNow | None = None
+        self._visited: list[ScreenName] = [first]
+        self._painted_s = float("-inf")
+        self._paint_timer: Timer | None = None
+        self._stop_asked: Verb | None = None
+
+    # What screens ask of the app.
+
+    @property
+    def shown(self) -> RunNow:
+        """The run as screens show it: the latest, or what was there when the view was held."""
+        return self._held or self.latest
+
+    @property
+    def is_view_held(self) -> bool:
+        """Whether what is shown stands still."""
+        return self._held is not None
+
+    def attach(self, directory: RunDirectory) -> None:
+        """Follows another run from now on."""
+        if self._bridge is not None:
+            self._bridge.close()
+        self._held = None
+        self.chosen_trial = None
+        self.latest = RunNow(directory=directory)
+        self._bridge = watch_run(directory, self.post_message)
+        self._bridge.open()
+        self._paint()
+
+    def ask(self, verb: Verb, text: str = "") -> bool:
+        """Leaves a request for the engine; tells the user where there is nobody to ask.
+
+        Returns:
+            Whether the request was left.
+        """
+        directory = self.latest.directory
+        if directory is None or not self.latest.is_alive:
+            self.say("No engine works on this run.", is_warning=True)
+            return False
+        try:
+            control.send(directory.control, verb, text)
+        except OSError as error:
+            self.say(f"{directory.control} cannot be written: {error.strerror}.", is_warning=True)
+            return False
+        return True
+
+    def say(self, text: str, *, is_warning: bool = False) -> None:
+        """Tells something for a moment, in a corner."""
+        self.notify(text, severity="warning" if is_warning else "information", markup=False)
+
+    def copy(self, text: str, what: str) -> None:
+        """Copies a text through the terminal, and into the run's `last-copy.txt` in any case.
+
+        Args:
+            text: What to copy.
+            what: What it is, in the words of the toast: "the command".
+        """
+        fits = clipboard.fits_terminal(text)
+        if fits:
+            self.copy_to_clipboard(text)
+        told = f"Copied {what}." if fits else f"Too long for a terminal: {what}."
+        if self.latest.directory is not None:
+            try:
+                told += f" It is also in {clipboard.keep(self.latest.directory, text)}."
+            except OSError as error:
+                told += f" last-copy.txt cannot be written: {error.strerror}."
+        self.say(told + (clipboard.hint() if fits else ""))
+
+    def open_trial(self, number: int, *, log: bool = False) -> None:
+        """Goes to the screen of a trial, and to its log where that is wanted."""
+        self.chosen_trial = number
+        self.action_go("trial")
+        if log:
+            from tui.screens.trial import TrialScreen
+
+            def show_log() -> None:
+                if isinstance(self.front, TrialScreen):
+                    self.front.show_log()
+
+            self.call_after_refresh(show_log)
+
+    def ask_user(
+        self,
+        title: str,
+        explanation: str,
+        choices: Sequence[Choice],
+        answered: Callable[[str], None],
+    ) -> None:
+        """Asks a question in a box; `answered` gets the id of the answer, if there is one."""
+
+        def done(answer: str | None) -> None:
+            if answer is not None:
+                answered(answer)
+
+        self.push_screen(Question(title, explanation, choices), done)
+
+    # Life of the application.
+
+    def on_mount(self) -> None:
+        """Begins to follow the run."""
+        self.set_interval(TICK_S, self._tick)
+        if self.latest.directory is not None:
+            self.attach(self.latest.directory)
+
+    def on_unmount(self) -> None:
+        """Ends following."""
+        if self._bridge is not None:
+            self._bridge.close()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's filters, and ours where only ASCII may be shown."""
+        filters = super().get_line_filters()
+        return [*filters, self._ascii_filter] if self._ascii_filter.enabled else filters
+
+    def detach(self, exit_code: int) -> None:
+        """Leaves, and lets the run go on."""
+        self.exit(exit_code)
+
+    @property
+    def exit_code(self) -> int:
+        """What the process should end with, if it ended now: the run's code, if it was watched."""
+        now = self.latest
+        if not (now.was_alive or self._owns_run) or now.is_alive:
+            return ExitCode.OK
+        if now.view.ended is not None:
+            return now.view.ended.exit_code
+        return ExitCode.INTERNAL if now.view.started is not None else ExitCode.OK
+
+    # What the bridge tells, and time.
+
+    def on_run_changed(self, message: RunChanged) -> None:
+        """Takes over what the bridge read, and paints soon."""
+        now, before = message.now, self.latest
+        if now.directory != before.directory:
+            return
+        self.latest = now
+        if before.is_alive and not now.is_alive and self._stop_asked is not None:
+            self.exit(self.exit_code)
+            return
+        is_news = (now.num_records, now.is_alive, now.is_read, now.error) != (
+            before.num_records,
+            before.is_alive,
+            before.is_read,
+            before.error,
+        )
+        if now.is_read and not before.is_read:
+            self._paint()
+        # Nothing of ours repaints while speed is measured on the processor that would paint.
+        elif is_news or not (is_quiet(now.view) and is_quiet(before.view)):
+            self._paint_soon()
+
+    def _paint_soon(self) -> None:
+        wait_s = self._painted_s + PAINT_INTERVAL_S - asyncio.get_running_loop().time()
+        if wait_s <= 0:
+            self._paint()
+        elif self._paint_timer is None:
+            self._paint_timer = self.set_timer(wait_s, self._paint)
+
+    def _paint(self) -> None:
+        self._painted_s = asyncio.get_running_loop().time()
+        if self._paint_timer is not None:
+            self._paint_timer.stop()
+            self._paint_timer = None
+        front = self.front
+        if front is not None and front.is_mounted:
+            front.bring_up_to_date()
+
+    def _tick(self) -> None:
+        front = self.front
+        is_running = self.latest.is_alive and not is_quiet(self.latest.view)
+        if front is not None and front.is_mounted and is_running:
+            front.tick()
+
+    @property
+    def front(self) -> RunScreen | None:
+        """The screen in front, or the one below a question."""
+        return next((s for s in reversed(self.screen_stack) if isinstance(s, RunScreen)), None)
+
+    @property
+    def _is_asking(self) -> bool:
+        """Whether a box stands over the screen in front."""
+        return self.screen is not self.front
+
+    @property
+    def num_held_back(self) -> int:
+        """Events that a held view does not show yet."""
+        return self.latest.num_records - self._held.num_records if self._held else 0
+
+    # Verbs of every screen.
+
+    def action_go(self, name: ScreenName) -> None:
+        """Goes to a screen."""
+        if name in screens.PLACES and not self._is_asking and name != self._visited[-1]:
+            self._visited = [*self._visited, name][-_LONGEST_WAY_BACK:]
+            self.switch_mode(name)
+
+    def action_go_back(self) -> None:
+        """Closes what lies over the screen, or goes back to the screen before, if there is one."""
+        front = self.front
+        if front is None or self._is_asking or front.close_part():
+            return
+        if len(self._visited) > 1:
+            self._visited.pop()
+            self.switch_mode(self._visited[-1])
+
+    def action_hold_view(self) -> None:
+        """Holds what is shown, or lets it go on."""
+        self._held = None if self._held is not None else self.latest
+        self._paint()
+
+    def action_hold_run(self) -> None:
+        """Asks for no new trial, or for new ones again."""
+        held = self.latest.view.held
+        if self.ask("resume" if held else "hold"):
+            self.say("Trials go on." if held else "No new trial after the running one.")
+
+    def action_stop_trial(self) -> None:
+        """Asks whether the running trial should end, and asks the engine for it."""
+        trial = self.latest.view.running
+        if trial is None:
+            self.say("No trial is running.")
+            return
+        number = trial.number
+
+        def answered(answer: str) -> None:
+            running = self.latest.view.running
+            if answer == "stop" and (running is None or running.number != number):
+                self.say(f"Trial {number} ended meanwhile.")
+            elif answer == "stop" and self.ask("stop_trial"):
+                self.say(f"Trial {number} is being stopped.")
+
+        self.ask_user(
+            f"Stop trial {number}, {trial.configuration}?",
+            "It counts as stopped, and the run goes on with the next one.",
+            (
+                Choice(id="back", key="b", text="Back: let it run"),
+                Choice(id="stop", key="s", text="Stop this trial"),
+            ),
+            answered,
+        )
+
+    def action_note(self) -> None:
+        """Asks for a note and writes it into the run."""
+        from tui.screens.prompt import Prompt
+
+        def written(text: str | None) -> None:
+            if text and self.ask("note", text):
+                self.say("The note is in the run.")
+
+        self.push_screen(Prompt("A note for this run", "enter keeps it, esc does not"), written)
+
+    def action_other_theme(self) -> None:
+        """Changes between dark and light."""
+        other: Look = "light" if self.theme == THEMES["dark"].name else "dark"
+        self.theme = THEMES[other].name
+
+    def action_help(self) -> None:
+        """Lists the keys of the screen in front."""
+        from tui.screens.help import Help
+
+        front = self.front
+        if front is not None and not self._is_asking:
+            usable = frozenset(
+                key.id for key in bindings.live_on(front.NAME) if front.has(key.needs)
+            )
+            self.push_screen(Help(front.NAME, usable))
+
+    def action_leave(self) -> None:
+        """Leaves at once where no run goes on; asks otherwise."""
+        if not self.latest.is_alive:
+            self.exit(self.exit_code)
+        elif not self._is_asking:
+            in_trial = self.latest.view.running is not None
+            self.push_screen(LeaveQuestion(in_trial=in_trial), self._left)
+
+    def action_interrupt(self) -> None:
+        """As leave; where that was asked before, stops now."""
+        if not self.latest.is_alive:
+            self.exit(self.exit_code)
+        elif isinstance(self.screen, LeaveQuestion):
+            self.screen.dismiss("stop_now")
+        elif self._stop_asked is not None:
+            self._left("stop_now")
+        else:
+            while self._is_asking:
+                self.pop_screen()
+            self.action_leave()
+
+    async def action_quit(self) -> None:
+        """As interrupt: Textual's own way out must not pass over the question."""
+        self.action_interrupt()
+
+    def _left(self, answer: str | None) -> None:
+        match answer:
+            case "detach":
+                self.detach(ExitCode.OK)
+            case "stop" | "stop_now":
+                verb: Verb = "stop" if answer == "stop" else "stop_now"
+                if self.ask(verb, "SIGINT"):
+                    self._stop_asked = verb
+                    self.say(
+                        "Stopping after this trial. ^c stops now."
+                        if verb == "stop"
+                        else "Stopping now, finished trials are kept."
+                    )
+                    if self._bridge is not None:
+                        self._bridge.look_now()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """What the palette offers: every key of the screen in front, and every trial."""
+        front = self.front
+        if front is None:
+            return
+        for key in bindings.live_on(front.NAME):
+            if front.has(key.needs) and key.id != "palette":
+                yield SystemCommand(key.label, f"{key.help} ({key.shown})", self._runner(key.verb))
+        for trial in self.latest.view.trials:
+            yield SystemCommand(
+                f"#{trial.number} {trial.configuration}",
+                f"Open trial {trial.number}: {words.trial_glyph(trial)} {trial.state}.",
+                self._opener(trial.number),
+                discover=False,
+            )
+
+    def _runner(self, verb: str) -> Callable[[], None]:
+        def run() -> None:
+            front = self.front
+            if front is not None:
+                self.call_later(front.run_action, verb)
+
+        return run
+
+    def _opener(self, number: int) -> Callable[[], None]:
+        return lambda: self.open_trial(number)

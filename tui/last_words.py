@@ -1,0 +1,29 @@
+"""What remains on the terminal after the screen has closed."""
+
+from __future__ import annotations
+
+import shlex
+
+from autotune.display.output import one_line, plain_text
+from tui import words
+from tui.run_now import RunNow
+
+
+def last_words(now: RunNow, exit_code: int) -> list[str]:
+    """State and best of the run, and the command that makes sense next; no line without a run."""
+    if now.directory is None:
+        return []
+    name = one_line(now.name)
+    counted = " · ".join(part for part in (words.state(now), words.trial_count(now)) if part)
+    lines = [f"Run {name}: {counted}", f"  best   {words.best(now)}"]
+    cause, remedy = words.what_ended_it(now)
+    if cause:
+        lines += [f"  cause  {cause}", f"  remedy {remedy}"]
+    if now.view.exported is not None:
+        lines.append(f"  files  {one_line(now.view.exported.directory)}")
+    run = shlex.quote(words.how_to_call(now))
+    if now.is_alive:
+        lines.append(f"  The run goes on. Look again: autotune tui {run}")
+    elif now.form == "finished":
+        lines.append(f"  next   autotune show {run}")
+    return [plain_text(line) for line in lines]

@@ -1,0 +1,99 @@
+"""From a run directory to an exit code: the terminal is tested first and restored in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.display import output
+from autotune.errors import UsageError
+from autotune.run_directory import RunDirectory
+from tui.themes import Look
+
+if TYPE_CHECKING:
+    from tui.setup.form import JobForm
+
+LAST_RESORT_S = 5.0
+"""How long a UI that was signalled may take to end; its terminal may be gone by then."""
+
+_DETACHING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How the UI looks, and for whom it runs."""
+
+    look: Look = "dark"
+    ascii_only: bool = False
+    mouse: bool = True
+    owns_run: bool = False
+    """It belongs to the command that started the run."""
+    form: JobForm | None = None
+    """What setup begins with."""
+    run_root: Path = Path("autotune-runs")
+    """Where runs are kept."""
+
+
+def launch(directory: RunDirectory | None, options: Options) -> int:
+    """Runs the UI to its end and returns the exit code of the process.
+
+    Raises:
+        UsageError: There is no terminal to show it on.
+    """
+    if not output.can_take_screen():
+        raise UsageError(
+            "The terminal UI needs a terminal.",
+            "Use `autotune show RUN --follow`, or `autotune tune` without --tui.",
+        )
+    from tui.app import AutotuneApp
+    from tui.last_words import last_words
+
+    app = AutotuneApp(
+        directory,
+        look=options.look,
+        ascii_only=options.ascii_only or not _writes_utf8(),
+        owns_run=options.owns_run,
+        form=options.form,
+        run_root=options.run_root,
+    )
+    signalled: list[signal.Signals] = []
+
+    async def run() -> int | None:
+        loop = asyncio.get_running_loop()
+
+        def detach(number: signal.Signals) -> None:
+            signalled.append(number)
+            _end_without_fail(128 + number)
+            app.detach(128 + number)
+
+        for number in _DETACHING:
+            loop.add_signal_handler(number, detach, number)
+        loop.add_signal_handler(signal.SIGINT, app.call_later, app.action_interrupt)
+        return await app.run_async(mouse=options.mouse)
+
+    result = asyncio.run(run())
+    if signalled:
+        code = 128 + signalled[0]
+    else:
+        code = result if result is not None else app.return_code or 1
+    for line in last_words(app.latest, code):
+        output.data(line)
+    return code
+
+
+def _end_without_fail(code: int) -> None:
+    """A terminal that hung up may keep threads waiting: then nothing is worth waiting for."""
+    timer = threading.Timer(LAST_RESORT_S, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
+
+
+def _writes_utf8() -> bool:
+    encoding = getattr(sys.__stderr__, "encoding", None) or ""
+    return encoding.lower().replace("-", "") == "utf8"

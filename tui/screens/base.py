@@ -1,0 +1,142 @@
+"""What every screen has: a header of one row, a body, a footer of one row, a card if it is tiny.
+
+A screen fills in three things: `NAME`, `compose_body` and `show_run`. The app calls `show_run` on
+the screen in front, never more than twice a second, whenever the run is another one than the screen
+has seen; never while the view is held or a trial's speed is measured on the processor that draws.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tui import bindings
+from tui.bindings import Needs, ScreenName
+from tui.run_now import RunNow
+from tui.widgets.headline import Headline
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.status_card import StatusCard
+
+if TYPE_CHECKING:
+    from tui.app import AutotuneApp
+
+WIDTHS = [(0, "-card"), (60, "-narrow"), (80, "-normal"), (132, "-wide")]
+"""Columns from which on a screen has that class."""
+HEIGHTS = [(0, "-flat"), (16, "-short"), (24, "-medium"), (30, "-tall")]
+"""Rows from which on a screen has that class. Below 60x16 there is one status card alone."""
+
+
+class RunScreen(Screen[None]):
+    """A screen that shows a run.
+
+    A subclass declares `BINDINGS = bindings.of(NAME)`; their verbs are its `action_…` methods.
+    """
+
+    NAME: ClassVar[ScreenName]
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: RunNow | None = None
+
+    def compose(self) -> ComposeResult:
+        """The frame around the body."""
+        yield Headline(id="headline")
+        with Vertical(id="body"):
+            yield from self.compose_body()
+        yield StatusCard(id="card")
+        yield KeyBar(id="keys")
+
+    @abstractmethod
+    def compose_body(self) -> Iterable[Widget]:
+        """The widgets between header and footer."""
+
+    @abstractmethod
+    def show_run(self, now: RunNow) -> None:
+        """Brings the body up to date, whatever form the run has.
+
+        `now` is immutable: what was shown last may be kept and compared. Called first when the
+        screen is mounted, and again whenever it comes to the front.
+        """
+
+    @property
+    def owner(self) -> AutotuneApp:
+        """The app, with its own methods: `ask`, `copy`, `go`, `open_trial`, `attach`."""
+        return cast("AutotuneApp", self.app)
+
+    @property
+    def now(self) -> RunNow:
+        """The run as it is shown; while the view is held, as it was then."""
+        return self.owner.shown
+
+    def bring_up_to_date(self) -> None:
+        """Shows the run, if it is another one than this screen has seen."""
+        now = self.now
+        self.query_one(Headline).show_run(now, self.title_text())
+        self.query_one(StatusCard).show_run(now)
+        if now is not self._shown:
+            self._shown = now
+            self.show_run(now)
+            self.bring_keys_up_to_date()
+
+    def bring_keys_up_to_date(self) -> None:
+        """Shows which keys do something now."""
+        self.query_one(KeyBar).bring_up_to_date()
+
+    def close_part(self) -> bool:
+        """Closes what lies over the screen, such as a filter; esc asks for this first.
+
+        Returns:
+            Whether there was something to close.
+        """
+        return False
+
+    def tick(self) -> None:
+        """A second went by. The header's clock goes on; a subclass may add a line of its own."""
+        self.query_one(Headline).show_run(self.now, self.title_text())
+        self.query_one(StatusCard).show_run(self.now)
+
+    def title_text(self) -> str:
+        """What the header calls this screen."""
+        return bindings.SCREEN_TITLES[self.NAME]
+
+    def has(self, needs: Needs) -> bool:
+        """Whether what a key needs is there."""
+        latest = self.owner.latest
+        match needs:
+            case "nothing":
+                return True
+            case "run":
+                return latest.directory is not None
+            case "engine":
+                return latest.is_alive
+            case "trial":
+                return self.trial_number is not None
+
+    @property
+    def trial_number(self) -> int | None:
+        """Number of the trial that keys of this screen mean; None where there is none."""
+        return self.owner.chosen_trial
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys whose need is not met do nothing, and the footer shows them dim."""
+        keys = bindings.keys_of(self.NAME)
+        key = next((key for key in keys if key.verb.partition("(")[0] == f"screen.{action}"), None)
+        return True if key is None or self.has(key.needs) else None
+
+    def on_mount(self) -> None:
+        """Shows what is known already."""
+        self.bring_up_to_date()
+
+    def on_screen_resume(self) -> None:
+        """Shows what happened while another screen was in front."""
+        if self.is_mounted:
+            self.bring_up_to_date()

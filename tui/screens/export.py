@@ -1,0 +1,412 @@
+"""Screen 5: what to change, why, what may be taken instead, and the files that put it in force.
+
+Nothing is written before `w`; the child that writes reads every file back through its consumer.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual import work
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.highlight import highlight
+from textual.widget import Widget
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from autotune.display.output import one_line
+from autotune.events import Document, FilesExported
+from autotune.view import RunView
+from tui import bindings
+from tui.answer import files, pages, verdict
+from tui.answer.files import AnswerFile
+from tui.answer.read import Answer, Offer, answer_of
+from tui.children import Children
+from tui.run_now import RunNow
+from tui.screens.base import RunScreen
+from tui.screens.prompt import Prompt
+from tui.screens.question import Choice
+from tui.widgets.one_line import OneLine
+from tui.widgets.page import Page
+from tui.widgets.rows import hanging, mark, padded
+from tui.widgets.rule import Rule
+
+EXPORT_LIMIT_S = 1000.0
+_HIGHLIGHT_UP_TO = 40_000
+"""Characters up to which a preview is coloured; longer ones are shown plain."""
+
+
+class ExportScreen(RunScreen):
+    """The answer of a run, or what it lacks."""
+
+    NAME = "export"
+    BINDINGS = bindings.of("export")
+    CSS_PATH = "export.tcss"
+
+    def __init__(self, children: Children | None = None) -> None:
+        super().__init__()
+        self._children = children or Children()
+        self._answer: Answer | None = None
+        self._document: Document | None = None
+        self._taken = 0
+        """Which of the offers is taken; 0 is the recommended one."""
+        self._written: dict[str | None, tuple[AnswerFile, ...]] = {}
+        """Files that were written here, by the kind of what they are for."""
+        self._previewed: AnswerFile | None = None
+        self._doing = ""
+        self._doing_since_s = 0.0
+        self._said = ""
+        self._is_fine = True
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The answer on one side, the highlighted file beside it or in its place."""
+        yield OneLine(id="doing")
+        yield Page(id="result")
+        # What to do never scrolls away.
+        yield Rule("recommendation", id="rule-head")
+        with Container(id="export"):
+            with VerticalScroll(id="answer"):
+                yield Page(id="head")
+                yield Rule("changes to what you have", id="rule-changes")
+                yield Page(id="changes")
+                yield Rule("take instead", id="rule-offers")
+                yield OptionList(id="offers", markup=False, compact=True)
+                yield Rule("files", id="rule-files")
+                yield OptionList(id="files", markup=False, compact=True)
+                yield Rule("evidence", id="rule-evidence")
+                yield Page(id="evidence")
+                yield Rule("beyond this evidence", id="rule-limits")
+                yield Page(id="limits")
+            with Container(id="side"):
+                yield Rule("preview", id="rule-preview")
+                with VerticalScroll(id="preview-scroll"):
+                    yield Static("", id="preview", markup=False)
+
+    def on_mount(self) -> None:
+        """Begins with the list of files under the keyboard."""
+        super().on_mount()
+        self.set_interval(1.0, self._show_doing)
+
+    async def on_unmount(self) -> None:
+        """Ends an export that is still being written; what is there stays whole."""
+        await self._children.close()
+
+    def on_resize(self) -> None:
+        """Fits the rows to the new width."""
+        if self.is_mounted:
+            self.call_after_refresh(self._show)
+
+    def show_run(self, now: RunNow) -> None:
+        """Shows the answer, or why there is none."""
+        if now.view.recommendation is not self._document:
+            self._document = now.view.recommendation
+            self._taken = 0
+            self._written = {}
+        found = answer_of(now.view.recommendation)
+        had_answer, self._answer = self._answer, found if isinstance(found, Answer) else None
+        if isinstance(found, str):
+            self._say(found, is_fine=False)
+        self._show()
+        if self._answer is not None and had_answer is None:
+            self.query_one("#files").focus(scroll_visible=False)
+
+    @property
+    def _offer(self) -> Offer | None:
+        offers = self._answer.offers if self._answer is not None else ()
+        return offers[min(self._taken, len(offers) - 1)] if offers else None
+
+    @property
+    def _files(self) -> tuple[AnswerFile, ...]:
+        """The files of what is taken: written here, exported by the run, or still to come."""
+        offer = self._offer
+        if offer is None:
+            return ()
+        own = self._written.get(offer.kind)
+        if own is not None:
+            return own
+        exported = files.of_export(self.now.view.exported) if offer.kind is None else ()
+        return exported or files.foreseen()
+
+    # What is shown.
+
+    def _show(self) -> None:
+        # A preview may stand in its place.
+        width = (self.query_one("#answer").size.width or self.size.width - 1) - 2
+        if width <= 0:
+            return
+        now, answer, offer = self.now, self._answer, self._offer
+        has_answer = answer is not None and offer is not None
+        for name in ("changes", "offers", "files", "evidence", "limits"):
+            for widget in self.query(f"#{name}, #rule-{name}"):
+                widget.display = has_answer
+        self.set_class(not has_answer, "-no-answer")
+        rule = self.query_one("#rule-head", Rule)
+        if answer is None or offer is None:
+            rule.tell(title=_title_without(now))
+            rows = pages.unfinished(now, width) if _goes_on(now) else pages.ended(now, width)
+            self._update("head", list(rows) or [_nothing_yet(now)])
+        else:
+            taken = f"taking {offer.title}: {offer.configuration}"
+            rule.tell(title=verdict.headline(answer) if offer.kind is None else taken)
+            self._show_answer(answer, offer, now.view, width)
+        self._show_doing()
+
+    def _show_answer(self, answer: Answer, offer: Offer, view: RunView, width: int) -> None:
+        confirmed = view.confirmed
+        top = list(pages.head(answer, confirmed, width))
+        if offer.kind is not None:
+            note = verdict.against(offer, answer.offers[0])
+            top += hanging("  taken     ", f"{note}, by the search; {offer.reason}", width)
+        self._update("head", top)
+        self._update("changes", pages.changes(answer, offer, width))
+        self._update("evidence", pages.evidence(answer, confirmed, width))
+        self._update("limits", pages.limits(answer, view, width))
+        offers = self.query_one("#offers", OptionList)
+        options = [
+            pages.offer(one, answer.offers[0], width - 2, is_taken=one.kind == offer.kind)
+            for one in answer.offers
+        ]
+        self.query_one("#rule-offers", Rule).tell("t takes the next")
+        _refill(offers, [str(one.kind) for one in answer.offers], options)
+        has_others = len(answer.offers) > 1
+        for widget in self.query("#offers, #rule-offers"):
+            widget.display = has_others
+        self._show_files(width)
+
+    def _show_files(self, width: int) -> None:
+        found = self._files
+        num_written = sum(one.path is not None for one in found)
+        place = f" in {found[0].path.parent}" if num_written and found[0].path else ""
+        title = f"{num_written} files{place}" if num_written else "files to write"
+        self.query_one("#rule-files", Rule).tell(title=title)
+        room = max(16, width - 30)
+        rows = []
+        for one in found:
+            state = mark("ok" if one.path is not None and one.consumer else "open")
+            read = f"read by {one.consumer}" if one.consumer else files.PURPOSES.get(one.name, "")
+            rows.append(Content.assemble(state, f" {padded(one.name, 25)} {padded(read, room)}"))
+        _refill(self.query_one("#files", OptionList), [one.name for one in found], rows)
+        self._show_preview()
+
+    def _show_preview(self) -> None:
+        listed = self.query_one("#files", OptionList)
+        found = self._files
+        at = min(listed.highlighted or 0, len(found) - 1)
+        wants = self.has_class("-preview") or self.has_class("-wide")
+        if at < 0 or not wants:
+            return
+        file = found[at]
+        if file == self._previewed:
+            return
+        self._previewed = file
+        text, language = files.preview(file)
+        title = f"preview  {file.name}" + (f"  {file.verified_with}" if file.verified_with else "")
+        self.query_one("#rule-preview", Rule).tell(title=title)
+        preview = self.query_one("#preview", Static)
+        if language and len(text) <= _HIGHLIGHT_UP_TO:
+            preview.update(highlight(text, language=language))
+        else:
+            preview.update(Content(text))
+
+    def _update(self, name: str, rows: Iterable[Content]) -> None:
+        is_there = self.query_one(f"#{name}", Page).show(rows)
+        for widget in self.query(f"#{name}, #rule-{name}"):
+            widget.display = is_there
+
+    def _show_doing(self) -> None:
+        line = self.query_one("#doing", OneLine)
+        line.display = bool(self._doing)
+        if self._doing:
+            waited_s = int(time.monotonic() - self._doing_since_s)
+            line.say(Content.assemble(" ", mark("asking"), f" {self._doing}, {waited_s} s"))
+        result = self.query_one("#result", Page)
+        result.display = bool(self._said) and not self._doing
+
+    def _say(self, text: str, *, is_fine: bool) -> None:
+        """Tells how something ended, where it stays to be read."""
+        self._said = text
+        self._is_fine = is_fine
+        width = max(20, self.size.width - 2)
+        head = Content.assemble(" ", mark("ok" if is_fine else "wrong"), " ")
+        self.query_one("#result", Page).show(hanging(head, one_line(text), width))
+        self._show_doing()
+
+    # Keys.
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Another file is under the cursor."""
+        if event.option_list.id == "files":
+            self._show_preview()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Takes an offer, or looks into a file."""
+        if event.option_list.id == "offers":
+            self._take(event.option_index)
+        elif event.option_list.id == "files":
+            self.action_preview()
+
+    def action_take_other(self) -> None:
+        """Takes the next offer instead."""
+        if self._answer is not None:
+            self._take((self._taken + 1) % len(self._answer.offers))
+
+    def _take(self, number: int) -> None:
+        self._taken = number
+        self._previewed = None
+        self._show()
+
+    def action_preview(self) -> None:
+        """Shows the file under the cursor in the place of the answer, or the answer again."""
+        if self._answer is None:
+            return
+        self.toggle_class("-preview")
+        if self.has_class("-preview"):
+            self._show_preview()
+            self.query_one("#preview-scroll").focus()
+        else:
+            self.query_one("#files").focus()
+
+    def close_part(self) -> bool:
+        """Closes a preview that stands in the place of the answer."""
+        if not self.has_class("-preview"):
+            return False
+        self.action_preview()
+        return True
+
+    def action_write(self) -> None:
+        """Asks where to, and writes the files of what is taken."""
+        offer, directory = self._offer, self.now.directory
+        if offer is None or directory is None:
+            self._say("There is nothing to write: the run has no answer yet.", is_fine=False)
+            return
+        if self._doing:
+            return
+        exported = self.now.view.exported
+        usual = Path(exported.directory) if exported is not None else directory.out
+        if offer.kind is not None:
+            usual = usual.with_name(f"{usual.name}-{offer.kind.replace(' ', '-')}")
+
+        def chosen(text: str | None) -> None:
+            if text:
+                self._write(self._words(text, offer))
+
+        title = f"Write the files of {offer.title}, {offer.configuration}, to"
+        self.app.push_screen(Prompt(title, "a directory", str(usual)), chosen)
+
+    def _words(self, out: str, offer: Offer) -> list[str]:
+        directory = self.now.directory
+        run = str(directory.path) if directory is not None else self.now.name
+        words = ["export", run, "--out", out]
+        if offer.kind is not None:
+            words += ["--alternative", offer.kind.replace(" ", "-")]
+        return words
+
+    @work(exclusive=True, group="write", exit_on_error=False)
+    async def _write(self, words: list[str]) -> None:
+        offer = self._offer
+        self._doing = "autotune export: writes the files, each is read back by its consumer"
+        self._doing_since_s = time.monotonic()
+        self._show_doing()
+        try:
+            answer = await self._children.ask([*words, "--json"], time_limit_s=EXPORT_LIMIT_S)
+        finally:
+            self._doing = ""
+            if self.is_mounted:
+                self._show_doing()
+        if answer.error is not None:
+            self._refused(words, *answer.error)
+            return
+        event = _exported(answer.document or {})
+        self._written[offer.kind if offer is not None else None] = files.of_export(event)
+        self._previewed = None
+        self._say(
+            f"{len(event.files)} files written to {event.directory}, each read back by its "
+            "consumer.",
+            is_fine=True,
+        )
+        self._show()
+
+    def _refused(self, words: list[str], cause: str, remedy: str | None) -> None:
+        self._say(f"{cause} {remedy or ''}", is_fine=False)
+        if "--force" not in (remedy or "") or "--force" in words:
+            return
+        self.owner.ask_user(
+            cause,
+            "Replacing loses what stands in them.",
+            (
+                Choice(id="back", key="b", text="Back: write nothing"),
+                Choice(id="elsewhere", key="e", text="Write somewhere else"),
+                Choice(id="force", key="r", text="Replace them (--force)"),
+            ),
+            lambda answer: self._after_refusal(words, answer),
+        )
+
+    def _after_refusal(self, words: list[str], answer: str) -> None:
+        if answer == "force":
+            self._write([*words, "--force"])
+        elif answer == "elsewhere":
+            self.action_write()
+
+    def action_copy_command(self) -> None:
+        """Copies the command that writes the files of what is taken, or goes on with the run."""
+        offer, directory = self._offer, self.now.directory
+        if directory is None:
+            return
+        if offer is None:
+            self.owner.copy(shlex.join(["autotune", "show", str(directory.path)]), "the command")
+            return
+        own = self._files
+        place = own[0].path.parent if own and own[0].path is not None else directory.out
+        self.owner.copy(shlex.join(["autotune", *self._words(str(place), offer)]), "the command")
+
+    def action_copy_file(self) -> None:
+        """Copies the file under the cursor."""
+        found = self._files
+        at = self.query_one("#files", OptionList).highlighted
+        if at is not None and at < len(found) and found[at].path is not None:
+            self.owner.copy(files.preview(found[at])[0], found[at].name)
+        else:
+            self.owner.say("The file is not written yet: w writes it.")
+
+
+def _refill(listed: OptionList, ids: list[str], rows: list[Content]) -> None:
+    """Fills a list again; the cursor stays on the entry of the same name."""
+    before = listed.highlighted_option
+    listed.set_options([Option(row, id=name) for name, row in zip(ids, rows, strict=True)])
+    if not ids:
+        return
+    kept = before.id if before is not None else None
+    listed.highlighted = ids.index(kept) if kept in ids else 0
+
+
+def _exported(document: Document) -> FilesExported:
+    """The answer of `autotune export --json` in the form of the event."""
+    found = document.get("files")
+    listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return FilesExported(directory=str(document.get("directory", "")), files=tuple(listed))
+
+
+def _goes_on(now: RunNow) -> bool:
+    """Whether an answer may still come."""
+    return now.is_alive or now.view.started is None
+
+
+def _title_without(now: RunNow) -> str:
+    if now.directory is None:
+        return "no run"
+    if _goes_on(now):
+        return "no answer yet: what is missing"
+    return f"no answer: {now.state}"
+
+
+def _nothing_yet(now: RunNow) -> Content:
+    text = (
+        "  No run was chosen. 1 sets one up, and o there opens one."
+        if now.directory is None
+        else "  Nothing has happened yet."
+    )
+    return Content(text)

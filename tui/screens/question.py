@@ -1,0 +1,90 @@
+"""Questions that stand before anything is ended: nothing destructive happens on one key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One answer."""
+
+    id: str
+    key: str
+    """A letter that chooses it at once."""
+    text: str
+
+
+class Question(ModalScreen[str | None]):
+    """A question with a few answers; dismissed with the id of one, or None for back.
+
+    Args:
+        title: The question.
+        explanation: What there is to know before answering; may be empty.
+        choices: The answers; the first one is under the cursor.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
+
+    def __init__(self, title: str, explanation: str, choices: Sequence[Choice]) -> None:
+        super().__init__()
+        self._title = title
+        self._explanation = explanation
+        self._choices = tuple(choices)
+
+    def compose(self) -> ComposeResult:
+        """The question in a box."""
+        with Vertical(id="box"):
+            yield Static(self._title, id="question", markup=False)
+            if self._explanation:
+                yield Static(self._explanation, id="explanation", markup=False)
+            yield OptionList(
+                *(Option(f"{choice.key}  {choice.text}", id=choice.id) for choice in self._choices),
+                markup=False,
+            )
+
+    def on_key(self, event: object) -> None:
+        """A letter chooses the answer that it stands before."""
+        character = getattr(event, "character", None)
+        for choice in self._choices:
+            if character == choice.key:
+                self.dismiss(choice.id)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """The answer under the cursor."""
+        self.dismiss(event.option.id)
+
+    def action_back(self) -> None:
+        """No answer."""
+        self.dismiss(None)
+
+
+class LeaveQuestion(Question):
+    """What should become of a run that goes on when its UI is left."""
+
+    def __init__(self, *, in_trial: bool) -> None:
+        super().__init__(
+            "The run goes on. What should become of it?",
+            "Every finished trial is kept in any case. ^c again stops now.",
+            (
+                Choice(id="detach", key="d", text="Detach: leave, and let the run go on"),
+                Choice(
+                    id="stop",
+                    key="f",
+                    text="Finish the running trial, then stop"
+                    if in_trial
+                    else "Stop when the present step is done",
+                ),
+                Choice(id="stop_now", key="s", text="Stop now: the running trial is given up"),
+                Choice(id="back", key="b", text="Back: change nothing"),
+            ),
+        )

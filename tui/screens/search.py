@@ -1,0 +1,215 @@
+"""Screen 3: the search as it goes on. Best and now never scroll away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from tui import bindings, words
+from tui.run_now import RunNow
+from tui.screens.base import RunScreen
+from tui.screens.copy_trial import CopyTrial
+from tui.trials import filter as filters
+from tui.widgets.now_panel import NowPanel
+from tui.widgets.picture import PICTURES, Picture
+from tui.widgets.rule import Rule
+from tui.widgets.trial_detail import TrialDetail
+from tui.widgets.trial_table import TrialRows, TrialTable
+
+PLOTS = tuple(name for name in PICTURES if name != "events")
+
+
+class SearchScreen(CopyTrial, RunScreen):
+    """Trials, pictures and events of a run; from 132 columns on also one trial beside them."""
+
+    NAME = "search"
+    BINDINGS = bindings.of("search")
+
+    def compose_body(self) -> Iterable[Widget]:
+        """From the top: best and now, trials, pictures; one trial on the right."""
+        yield NowPanel()
+        with Horizontal(id="main"):
+            with Vertical(id="left"):
+                yield Rule("trials", id="trials-rule")
+                yield Input(placeholder="words, state:oom, mbs>=8, !x", id="filter", compact=True)
+                yield Static("", id="nothing", markup=False)
+                yield TrialTable(id="trials")
+                yield Picture("speed against memory", id="plot")
+                yield Picture("events", id="events")
+            yield TrialDetail(id="detail")
+
+    @property
+    def table(self) -> TrialTable:
+        """The trials."""
+        return self.query_one("#trials", TrialTable)
+
+    @property
+    def detail(self) -> TrialDetail:
+        """The trial on the right of a wide window."""
+        return self.query_one("#detail", TrialDetail)
+
+    @property
+    def trial_number(self) -> int | None:
+        """The trial under the cursor."""
+        return self.table.rows.number
+
+    def show_run(self, now: RunNow) -> None:
+        """Brings every part up to date."""
+        self.query_one(NowPanel).show_run(now)
+        has_trials = bool(now.view.trials)
+        self.table.display = has_trials
+        nothing = self.query_one("#nothing", Static)
+        nothing.display = not has_trials
+        if not has_trials:
+            nothing.update(words.no_trials(now))
+        self.table.show(now.view)
+        self._tell_order()
+        shown = self._filtered(now)
+        self.query_one("#plot", Picture).show(shown)
+        self.query_one("#events", Picture).show(
+            shown if self.query_one("#events", Picture).picture != "events" else now
+        )
+        self._fit_pane()
+        self._show_detail(now)
+
+    def _fit_pane(self) -> None:
+        """Where there is one pane for all pictures, it is as high as its picture."""
+        pane = self.query_one("#events", Picture)
+        pane.styles.height = pane.wanted_rows if self.has_class("-medium") else None
+
+    def tick(self) -> None:
+        """The clock goes on, and with it what runs now."""
+        super().tick()
+        self.query_one(NowPanel).show_run(self.now)
+
+    def _filtered(self, now: RunNow) -> RunNow:
+        """The run as the pictures see it: one filter holds for table and pictures alike."""
+        chosen = self.table.filter
+        if chosen.is_empty:
+            return now
+        trials = tuple(trial for trial in now.view.trials if chosen.matches(trial, now.view))
+        return replace(now, view=replace(now.view, trials=trials))
+
+    def _show_detail(self, now: RunNow) -> None:
+        if self.has_class("-wide"):
+            number = self.trial_number
+            self.detail.show(now.view.trial(number) if number is not None else None, now)
+
+    def _tell_order(self, problem: str = "") -> None:
+        table, view = self.table, self.now.view
+        arrow = "↓" if table.is_descending else "↑"
+        of = f"{table.num_shown} of {len(view.trials)}"
+        what = problem or (f"/{table.filter.text}" if not table.filter.is_empty else "no filter")
+        self.query_one("#trials-rule", Rule).tell(
+            f"sort {table.sorted_by.head} {arrow} · {what} · {of}"
+        )
+
+    # The filter.
+
+    def action_filter(self) -> None:
+        """Opens the filter, which owns the keyboard from then on."""
+        field = self.query_one("#filter", Input)
+        field.value = self.table.filter.text
+        field.display = True
+        field.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Filters while it is typed."""
+        try:
+            self.table.filter = filters.parse(event.value)
+        except ValueError as error:
+            self._tell_order(str(error))
+            return
+        self.show_run(self.now)
+
+    def on_input_submitted(self) -> None:
+        """Keeps the filter and gives the keyboard back."""
+        self._close_filter()
+
+    def close_part(self) -> bool:
+        """Esc clears the filter first, and goes back only then."""
+        if not self.query_one("#filter", Input).display and self.table.filter.is_empty:
+            return False
+        self.table.filter = filters.Filter()
+        self._close_filter()
+        self.show_run(self.now)
+        return True
+
+    def _close_filter(self) -> None:
+        self.query_one("#filter", Input).display = False
+        self.set_focus(None)
+
+    # The table.
+
+    def action_move(self, by: int) -> None:
+        """Moves the cursor by rows."""
+        self.table.rows.move(by)
+
+    def action_move_page(self, by: int) -> None:
+        """Moves the cursor by pages."""
+        self.table.rows.move(by * self.table.rows.page)
+
+    def action_move_end(self, by: int) -> None:
+        """Moves the cursor to the first or the last row."""
+        self.table.rows.move(by * self.table.num_shown)
+
+    def action_sort(self) -> None:
+        """Sorts by the next column."""
+        self.table.sort_by_next()
+        self._tell_order()
+
+    def action_reverse(self) -> None:
+        """Sorts the other way round."""
+        self.table.reverse()
+        self._tell_order()
+
+    def on_trial_rows_moved(self, message: TrialRows.Moved) -> None:
+        """Another trial is looked at."""
+        self.owner.chosen_trial = message.number
+        self._show_detail(self.now)
+        self.bring_keys_up_to_date()
+
+    def on_trial_rows_opened(self, message: TrialRows.Opened) -> None:
+        """A trial was clicked twice."""
+        self.owner.open_trial(message.number)
+
+    def on_table_head_chosen(self) -> None:
+        """The order was changed by a click."""
+        self._tell_order()
+
+    # Pictures and the trial.
+
+    def action_next_picture(self) -> None:
+        """The next picture, in the place that this size of window has for it."""
+        is_tall = self.has_class("-tall")
+        pane = self.query_one("#plot" if is_tall else "#events", Picture)
+        names = PLOTS if is_tall else PICTURES
+        at = names.index(pane.picture) if pane.picture in names else -1
+        pane.show_other(names[(at + 1) % len(names)])
+        self.set_class(not is_tall and pane.picture != "events", "-drawing")
+        self.call_after_refresh(lambda: self.show_run(self.now))
+
+    def action_open(self) -> None:
+        """Opens the trial under the cursor."""
+        if self.trial_number is not None:
+            self.owner.open_trial(self.trial_number)
+
+    def action_log(self) -> None:
+        """Shows the log, beside the trials where there is room."""
+        if self.has_class("-wide"):
+            self.detail.show_tab("summary" if self.detail.tab == "log" else "log")
+        elif self.trial_number is not None:
+            self.owner.open_trial(self.trial_number, log=True)
+
+    def action_turn(self, by: int) -> None:
+        """Turns to another tab of the trial on the right."""
+        if self.has_class("-wide"):
+            self.detail.turn(by)
+
+    def on_resize(self) -> None:
+        """Parts come into sight with the size, and have not seen the run yet."""
+        self.call_after_refresh(lambda: self.show_run(self.now))

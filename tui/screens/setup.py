@@ -1,0 +1,505 @@
+"""Screen 1: a job in a form, what is known of it at once, and the key that starts it.
+
+Nothing starts before that key. What needs torch or the data is asked of children while somebody
+fills the form in; an answer that comes too late for what is filled in now is never shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from textual import work
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.widget import Widget
+
+from autotune.display import output
+from autotune.events import Document
+from autotune.run_directory import RunDirectory, list_runs
+from tui import bindings
+from tui.children import Answer, Children
+from tui.machine.found import Found, of_plan
+from tui.run_now import RunNow
+from tui.screens.base import RunScreen
+from tui.screens.listing import Listing
+from tui.screens.path_picker import PathPicker
+from tui.screens.question import Choice
+from tui.setup import checks
+from tui.setup.checks import Check, Look
+from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
+from tui.setup.form import ON, Fault, JobForm
+from tui.setup.request import form_of_request
+from tui.widgets.form_field import WANTED, FormField
+from tui.widgets.one_line import OneLine
+from tui.widgets.page import Page
+from tui.widgets.rows import hanging, mark
+from tui.widgets.rule import Rule
+
+LOOK_DELAY_S = 0.4
+"""Rest after a change before the job's files are looked at."""
+PLAN_DELAY_S = 1.2
+"""Further rest before the job is loaded, which keeps a core busy for a while."""
+LOOK_LIMIT_S = 30.0
+PLAN_LIMIT_S = 600.0
+START_LIMIT_S = 120.0
+NOT_PLANNED = ("trials", "budget", "out", "run_dir", "name")
+"""Fields that change nothing of what a plan tells."""
+_ORDER = {"wrong": 0, "asking": 1, "note": 2, "open": 3, "ok": 4, "none": 5}
+_WIDE = frozenset({"task", "model", "dataset", "out", "more"})
+_SWITCHES = {
+    "--resume": ("g", "Go on with that run, with every finished trial (--resume)"),
+    "--fresh": ("f", "Start over; its story is moved aside (--fresh)"),
+    "--force": ("f", "Replace those files (--force)"),
+}
+
+
+class SetupScreen(RunScreen):
+    """The form, the checks beside it and the command line that says the same."""
+
+    NAME = "setup"
+    BINDINGS = bindings.of("setup")
+    CSS_PATH = "setup.tcss"
+
+    def __init__(self, children: Children | None = None) -> None:
+        super().__init__()
+        self._children = children or Children()
+        self._form = JobForm()
+        self._is_touched = False
+        """Whether somebody filled something in here."""
+        self._look: Look | None = None
+        self._plan: Document | None = None
+        self._planned: JobForm | None = None
+        """The form that the plan is of."""
+        self._fault: Fault | None = None
+        """What the last child that loaded or started the job found wrong."""
+        self._doing = ""
+        """What is waited for now, in words."""
+        self._doing_since_s = 0.0
+        self._said = ""
+        self._is_composed = False
+
+    def compose_body(self) -> Iterable[Widget]:
+        """The form on one side, what follows from it on the other."""
+        self._form = self.owner.form or JobForm()
+        self._is_touched = bool(self._form.values)
+        with Container(id="setup"):
+            with VerticalScroll(id="form", can_focus=False):
+                for section in (JOB, COLUMNS, GOAL, BUDGET):
+                    yield Rule(section, id=f"rule-{section.split()[0]}")
+                    with Container(classes="fields", id=f"fields-{section.split()[0]}"):
+                        for field in FIELDS:
+                            if field.section == section and section != COLUMNS:
+                                yield self._field(field.name)
+            with VerticalScroll(id="side", can_focus=False):
+                yield Rule("checks", id="rule-checks")
+                yield OneLine(id="doing")
+                yield Page(id="checks")
+                yield Rule("what will happen", id="rule-steps")
+                yield Page(id="steps")
+
+        yield Rule("command", id="rule-command")
+        yield Page(id="command")
+
+    def _field(self, name: str) -> FormField:
+        field = FormField(
+            BY_NAME[name], self._form.values.get(name, ""), self._form.placeholder(name)
+        )
+        field.set_class(name in _WIDE, "-whole-row")
+        field.display = name in self._form.shown()
+        field.tooltip = BY_NAME[name].hint
+        return field
+
+    def on_mount(self) -> None:
+        """Shows the form, and asks about it where it is complete already."""
+        self._is_composed = True
+        super().on_mount()
+        self.set_interval(1.0, self._show_doing)
+        if self._is_touched and self._form.missing() is None:
+            self._ask()
+
+    async def on_unmount(self) -> None:
+        """Ends whatever is still asked."""
+        await self._children.close()
+
+    def show_run(self, now: RunNow) -> None:
+        """A form that nobody touched shows the job of the run that is looked at."""
+        started = now.view.started
+        if not self._is_touched and started is not None:
+            form = form_of_request(started.request)
+            if form != self._form:
+                self._fill(form)
+        self._show()
+
+    def on_resize(self) -> None:
+        """Fits the rows to the new width."""
+        self.call_after_refresh(self._show)
+
+    @property
+    def found(self) -> Found:
+        """What the last plan told of the machine, for whoever shows readings."""
+        return of_plan(self._plan) if self._plan is not None else Found()
+
+    @property
+    def processes(self) -> str:
+        """How many ranks the form speaks of."""
+        return self._form["processes"]
+
+    @property
+    def facts(self) -> tuple[Document, Document]:
+        """Facts of the workload and the baseline, by the last plan."""
+        plan = self._plan or {}
+        facts, baseline = plan.get("workload"), plan.get("baseline")
+        return (
+            facts if isinstance(facts, dict) else {},
+            baseline if isinstance(baseline, dict) else {},
+        )
+
+    # What is filled in.
+
+    def on_form_field_changed(self, event: FormField.Changed) -> None:
+        """Takes a value over and asks again, once there is a rest."""
+        event.stop()
+        if event.value.strip() == self._form.values.get(event.name, ""):
+            return
+        self._form = self._form.with_value(event.name, event.value)
+        self._is_touched = True
+        self._said = ""
+        self._fault = None
+        self._ask()
+        self._show()
+
+    def _fill(self, form: JobForm) -> None:
+        self._form = form
+        for field in self.query(FormField):
+            field.write(form.values.get(field.field.name, ""))
+
+    # What is asked of children.
+
+    def _ask(self) -> None:
+        """Looks at the job again after a rest, and plans it where that is due."""
+        self._look = None if self._form.missing() else self._look
+        if self._planned is not None and not _same_plan(self._planned, self._form):
+            self._plan = self._planned = None
+        self._ask_children(self._form)
+
+    @work(exclusive=True, group="ask", exit_on_error=False)
+    async def _ask_children(self, form: JobForm, *, at_once: bool = False) -> None:
+        self._doing = ""
+        try:
+            await asyncio.sleep(0 if at_once else LOOK_DELAY_S)
+            if form.missing() is not None:
+                return
+            words = self._words(form)
+            if words is None:
+                return
+            self._do("looking at the files")
+            answer = await self._children.ask(
+                words, module="autotune.cli.look", time_limit_s=LOOK_LIMIT_S
+            )
+            self._look = Look.read(answer.document or {}, form, answer.error)
+            self._do("")
+            is_planned = self._planned is not None and _same_plan(self._planned, form)
+            if self._look.fault is not None or is_planned or self.has("engine"):
+                return
+            await asyncio.sleep(0 if at_once else PLAN_DELAY_S)
+            await self._ask_plan(form, words)
+        finally:
+            self._do("")
+
+    async def _ask_plan(self, form: JobForm, words: list[str]) -> None:
+        self._do("autotune plan: loads model and data, probes, checks")
+        answer = await self._children.ask(
+            ["plan", *words, "--json"], time_limit_s=PLAN_LIMIT_S, on_line=self._hear
+        )
+        if answer.error is None:
+            self._plan, self._planned = answer.document, form
+        else:
+            self._fault = form.fault(*answer.error)
+
+    def _words(self, form: JobForm) -> list[str] | None:
+        try:
+            return form.words()
+        except ValueError as error:
+            self._fault = Fault(f"The further options make no sense: {error}.", None, "more")
+            return None
+
+    def _hear(self, line: str) -> None:
+        if line.startswith("Probing"):
+            self._do(f"autotune plan: {line}")
+
+    def _do(self, what: str) -> None:
+        if what and what != self._doing:
+            self._doing_since_s = time.monotonic()
+        self._doing = what
+        self._show()
+
+    # What is shown.
+
+    def _fault_now(self) -> Fault | None:
+        """What keeps the job from being started, as far as it is known."""
+        own = self._form.missing()
+        if own is not None:
+            return own
+        if self._look is not None and self._look.fault is not None:
+            return self._look.fault
+        return self._fault
+
+    def _show(self) -> None:
+        if not self._is_composed or not self.query_one("#side").size.width:
+            return
+        self._show_fields()
+        self._show_checks()
+        self._show_doing()
+        self.query_one("#rule-command", Rule).tell("y copies")
+        width = self._side_width()
+        steps = [
+            row
+            for number, (what, text) in enumerate(checks.steps(self._plan, self._form), start=1)
+            for row in hanging(f" {number} {what:<9} ", output.one_line(text), width)
+        ]
+        self.query_one("#steps", Page).show(steps)
+        self.query_one("#command", Page).show([Content(self._form.command())])
+
+    def _side_width(self) -> int:
+        """Cells of a row beside or below the form."""
+        return max(20, self.query_one("#side").size.width - 2)
+
+    def _show_fields(self) -> None:
+        task = self._look.task if self._look is not None else ""
+        shown = self._form.shown(task)
+        columns = [name for name in shown if name.endswith("_column")]
+        self._add_columns(columns)
+        self.query_one("#rule-columns").display = bool(columns)
+        fault = self._fault_now()
+        # A field that nobody has reached yet is open, not wrong.
+        is_open = fault is not None and fault == self._form.missing() and not self._said
+        for field in self.query(FormField):
+            name = field.field.name
+            field.display = name in shown
+            is_here = fault is not None and fault.field == name and not is_open
+            field.show_fault(fault if is_here else None, self.query_one("#form").size.width)
+            if name.endswith("_column") and self._look is not None:
+                if field.known != self._look.columns:
+                    field.offer(self._look.columns)
+                chosen = self._look.chosen.get(name)
+                field.set_placeholder(
+                    f"{chosen} (found)" if chosen else self._form.placeholder(name)
+                )
+            if name == "task" and self._look is not None:
+                field.set_placeholder(f"{task} (auto)" if task else self._form.placeholder(name))
+
+    def _add_columns(self, wanted: list[str]) -> None:
+        """Makes the fields for columns when a task first reads them; there are many of them."""
+        place = self.query_one("#fields-columns")
+        there = {field.field.name: field for field in place.query(FormField)}
+        later: FormField | None = None
+        for field in reversed(FIELDS):
+            if field.name in wanted and field.name not in there:
+                added = self._field(field.name)
+                place.mount(added, before=later)
+                there[field.name] = added
+            later = there.get(field.name, later)
+
+    def _checks(self) -> list[Check]:
+        missing = self._form.missing()
+        if missing is not None:
+            field = missing.field or "model"
+            text = "not named yet: ⏎ fills it in, d takes the built-in demo"
+            return [Check(mark="open", what=BY_NAME[field].label, text=text, field=field)]
+        found: list[Check] = []
+        if self._look is not None:
+            found += checks.of_look(self._look, self._form)
+        if self._fault is not None:
+            found.append(checks.of_fault(self._fault))
+        if self._plan is not None:
+            found += checks.of_plan(self._plan)
+        elif self.has("engine"):
+            text = "not asked, so that the run that goes on is measured undisturbed"
+            found.append(Check(mark="open", what="space", text=text))
+        elif self._fault_now() is None and not self._doing:
+            text = "space and fit are not asked for yet; c asks now"
+            found.append(Check(mark="open", what="plan", text=text))
+        return sorted(found, key=lambda check: _ORDER[check.mark])
+
+    def _show_checks(self) -> None:
+        found = self._checks()
+        width = self._side_width()
+        rows = [
+            row
+            for check in found
+            for row in hanging(
+                Content.assemble(" ", mark(check.mark), f" {check.what:<12} "),
+                check.text,
+                width,
+                tone="$text-error" if check.mark == "wrong" else "",
+            )
+        ]
+        self.query_one("#checks", Page).show(rows)
+        counts = [
+            f"{glyph} {sum(check.mark == name for check in found)}"
+            for name, glyph in (("ok", "✓"), ("note", "▲"), ("wrong", "✗"))
+        ]
+        self.query_one("#rule-checks", Rule).tell(" · ".join(counts))
+
+    def _show_doing(self) -> None:
+        line = self.query_one("#doing", OneLine)
+        line.display = bool(self._doing or self._said)
+        if self._doing:
+            waited_s = int(time.monotonic() - self._doing_since_s)
+            since = f", {waited_s} s" if waited_s else ""
+            line.say(Content.assemble(" ", mark("asking"), f" asking       {self._doing}{since}"))
+        elif self._said:
+            line.say(Content.assemble(" ", mark("wrong"), f" {self._said}"))
+
+    # Keys.
+
+    def action_run(self) -> None:
+        """Starts the job, if nothing is known to be wrong with it."""
+        fault = self._fault_now()
+        if fault is not None:
+            where = f" at {BY_NAME[fault.field].label}" if fault.field else ""
+            self._said = f"not started: something is wrong{where}"
+            self._focus_field(fault.field)
+            self._show()
+            return
+        words = self._words(self._form)
+        if words is None:
+            self._show()
+            return
+        if self.has("engine"):
+            self.owner.ask_user(
+                "A run goes on. Start another one beside it?",
+                "Both would measure each other's load.",
+                (
+                    Choice(id="back", key="b", text="Back: wait for it"),
+                    Choice(id="start", key="s", text="Start all the same"),
+                ),
+                lambda answer: self._start(words) if answer == "start" else None,
+            )
+            return
+        self._start(words)
+
+    def _start(self, words: list[str]) -> None:
+        self.workers.cancel_group(self, "ask")
+        self._start_child(self._form, words)
+
+    @work(exclusive=True, group="start", exit_on_error=False)
+    async def _start_child(self, form: JobForm, words: list[str]) -> None:
+        self._said = ""
+        self._do("autotune tune: starts the run")
+        try:
+            answer = await self._children.ask(
+                ["tune", *words, "--detach", "--json"], time_limit_s=START_LIMIT_S
+            )
+        finally:
+            self._do("")
+        path = _path(answer)
+        if answer.error is not None or path is None:
+            self._not_started(form, words, answer)
+            return
+        self.owner.attach(RunDirectory(path))
+        self.owner.action_go("search")
+
+    def _not_started(self, form: JobForm, words: list[str], answer: Answer) -> None:
+        cause, remedy = answer.error or ("The run was not started.", None)
+        self._fault = form.fault(cause, remedy)
+        self._said = "not started"
+        self._show()
+        offered = [(flag, *_SWITCHES[flag]) for flag in self._fault.switches]
+        if offered:
+            self.owner.ask_user(
+                cause,
+                remedy or "",
+                (
+                    Choice(id="back", key="b", text="Back: change the form"),
+                    *(Choice(id=flag, key=key, text=text) for flag, key, text in offered),
+                ),
+                lambda choice: self._start([*words, choice]) if choice != "back" else None,
+            )
+        else:
+            self._focus_field(self._fault.field)
+
+    def action_fill_in(self) -> None:
+        """Gives the keyboard to the field that lacks something, or to the first one."""
+        fault = self._fault_now()
+        shown = self._form.shown(self._look.task if self._look is not None else "")
+        self._focus_field(fault.field if fault is not None and fault.field else shown[0])
+
+    def action_check(self) -> None:
+        """Asks about the job now."""
+        self._fault = None
+        self._plan = self._planned = None
+        self._ask_children(self._form, at_once=True)
+
+    def action_demo(self) -> None:
+        """Switches the built-in job on or off."""
+        self.query_one("#field-demo", FormField).write("" if self._form.is_demo else ON)
+
+    def action_browse(self) -> None:
+        """Looks for what the field with the keyboard takes, or for a model first."""
+        field = self._focused_field() or self.query_one("#field-model", FormField)
+        name = field.field.name
+
+        def chosen(value: str | None) -> None:
+            if value is not None:
+                field.write(value)
+            field.take_focus()
+
+        wanted = WANTED.get(name)
+        if wanted is not None:
+            title = f"{field.field.label}: {field.field.hint[:1].lower()}{field.field.hint[1:]}"
+            self.app.push_screen(PathPicker(title, wanted, field.value), chosen)
+        elif field.known:
+            title = f"The column with {field.field.hint[:1].lower()}{field.field.hint[1:]}"
+            entries = [(value, value) for value in field.known]
+            self.app.push_screen(Listing(title, entries), chosen)
+        else:
+            self.owner.say(field.field.hint)
+
+    def action_open_run(self) -> None:
+        """Chooses one of the runs there are, and looks at it."""
+        root = Path(self._form["run_dir"] or self.owner.run_root).expanduser()
+        found = list_runs(root)
+        if not found:
+            self.owner.say(f"There is no run in {root} yet.")
+            return
+        entries = [(str(run.path), output.one_line(run.name)) for run in reversed(found)]
+
+        def chosen(path: str | None) -> None:
+            if path is not None:
+                self.owner.attach(RunDirectory(Path(path)))
+                self.owner.action_go("search")
+
+        self.app.push_screen(Listing(f"Runs in {root}, newest first", entries), chosen)
+
+    def action_copy_command(self) -> None:
+        """Copies the command line that does the same."""
+        self.owner.copy(self._form.command(), "the command")
+
+    def _focused_field(self) -> FormField | None:
+        focused = self.focused
+        while focused is not None and not isinstance(focused, FormField):
+            parent = focused.parent
+            focused = parent if isinstance(parent, Widget) else None
+        return focused
+
+    def _focus_field(self, name: str | None) -> None:
+        if name is not None:
+            self.query_one(f"#field-{name.replace('_', '-')}", FormField).take_focus()
+
+
+def _same_plan(one: JobForm, other: JobForm) -> bool:
+    """Whether two forms are planned alike."""
+    return all(
+        one.values.get(field.name) == other.values.get(field.name)
+        for field in FIELDS
+        if field.name not in NOT_PLANNED
+    )
+
+
+def _path(answer: Answer) -> Path | None:
+    path = (answer.document or {}).get("path")
+    return Path(path) if isinstance(path, str) else None

@@ -1,0 +1,222 @@
+"""A form that is being filled in, and the command line that says the same."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from tui.setup.fields import BY_NAME, FIELDS, MORE, columns_of
+
+ON = "on"
+"""Value of a switch that is on."""
+_OWN_FLAGS = ("--json", "--detach", "--tui", "--display", "--dry-run")
+"""What the form itself decides."""
+_FLAG = re.compile(r"--[a-z][a-z-]*[a-z]")
+_QUOTED = ("dataset", "model", "name", "out", "run_dir")
+"""Fields whose value an error repeats."""
+_NOT_OF_THE_DEMO = ("model", "dataset", "task", "precision")
+_OPENINGS = {"The dataset": "dataset", "The data": "dataset", "The model": "model"}
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """A value that holds without being given here."""
+
+    value: str
+    origin: str
+    """Where it comes from, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a job, and at which field."""
+
+    cause: str
+    remedy: str | None = None
+    field: str | None = None
+    """Its name; None where it belongs to none."""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Switches of the command line that the remedy offers, such as `--resume`."""
+        offered = _FLAG.findall(self.remedy or "")
+        return tuple(flag for flag in ("--resume", "--fresh", "--force") if flag in offered)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobForm:
+    """What is filled in. Immutable: `with_value` makes the next one."""
+
+    values: Mapping[str, str] = field(default_factory=dict)
+    """Texts by field; empty ones are left out."""
+    inherited: Mapping[str, Inherited] = field(default_factory=dict)
+    """What a settings file or a variable says, which the children read themselves."""
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Reads what the command line hands over: `{"given": {…}, "inherited": {…}}`.
+
+        Names are those of options with underscores. Inherited ones are pairs of a value and its
+        origin. What has no field of its own becomes words of the field for further options.
+
+        Raises:
+            ValueError: It is no such text.
+        """
+        document = json.loads(text)
+        if not isinstance(document, dict):
+            raise ValueError("a form is a JSON object")
+        given, inherited = document.get("given") or {}, document.get("inherited") or {}
+        values = {name: _text(value) for name, value in given.items() if name in BY_NAME}
+        rest = [
+            word
+            for name, value in given.items()
+            if name not in BY_NAME and value not in (False, None)
+            for word in _words(f"--{name.replace('_', '-')}", value)
+        ]
+        more = shlex.join([*shlex.split(values.get(MORE.name, "")), *rest])
+        return cls(
+            values={name: value for name, value in {**values, MORE.name: more}.items() if value},
+            inherited={
+                name: Inherited(_text(value), str(origin))
+                for name, (value, origin) in inherited.items()
+                if name in BY_NAME and _text(value)
+            },
+        )
+
+    def with_value(self, name: str, value: str) -> JobForm:
+        """The same form with another value in a field."""
+        value = value.strip()
+        rest = {one: text for one, text in self.values.items() if one != name}
+        return replace(self, values={**rest, name: value} if value else rest)
+
+    def __getitem__(self, name: str) -> str:
+        """What holds in a field: what is filled in, else what is inherited, else nothing."""
+        inherited = self.inherited.get(name)
+        return self.values.get(name) or (inherited.value if inherited else "")
+
+    def placeholder(self, name: str) -> str:
+        """What an empty field shows: what holds then."""
+        inherited = self.inherited.get(name)
+        if inherited is not None:
+            return f"{inherited.value} ({inherited.origin})"
+        return BY_NAME[name].default
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether the built-in job is chosen."""
+        return self["demo"] == ON
+
+    @property
+    def has_several_processes(self) -> bool:
+        """Whether ranks would exchange anything."""
+        return self["processes"] not in ("", "1")
+
+    def shown(self, task: str = "") -> tuple[str, ...]:
+        """Names of the fields that matter, in their order.
+
+        Args:
+            task: What the model learns, where the form leaves that open.
+        """
+        columns = columns_of(self["task"] or task)
+        hidden = {*_NOT_OF_THE_DEMO} if self.is_demo else set()
+        if not self.has_several_processes:
+            hidden.add("local_sgd")
+        return tuple(
+            one.name
+            for one in FIELDS
+            if one.name not in hidden
+            and (not one.name.endswith("_column") or (one.name in columns and not self.is_demo))
+        )
+
+    def words(self) -> list[str]:
+        """What is filled in, as words of a command line behind `autotune tune` or `plan`.
+
+        Raises:
+            ValueError: The further options cannot be split into words, or are not for here.
+        """
+        words: list[str] = []
+        for one in FIELDS:
+            value = self.values.get(one.name, "")
+            if one.name in self._out_of_place() or not value or one is MORE:
+                continue
+            words += _words(one.flag, True if one.kind == "switch" else value)
+        return [*words, *self._more()]
+
+    def _more(self) -> list[str]:
+        more = shlex.split(self.values.get(MORE.name, ""))
+        for word in more:
+            if word.split("=")[0] in _OWN_FLAGS:
+                raise ValueError(f"{word} is not for here")
+        return more
+
+    def _out_of_place(self) -> set[str]:
+        """Fields whose text waits for another choice and says nothing now."""
+        if self.is_demo:
+            columns = {one.name for one in FIELDS if one.name.endswith("_column")}
+            return {*_NOT_OF_THE_DEMO, *columns}
+        task = self["task"]
+        if not task:
+            return set()
+        return {one.name for one in FIELDS if one.name.endswith("_column")} - {*columns_of(task)}
+
+    def missing(self) -> Fault | None:
+        """What must be filled in before anybody can be asked about the job."""
+        if self.is_demo:
+            return None
+        has_config = "--model-config" in self.values.get(MORE.name, "")
+        if not self["model"] and not has_config:
+            return Fault("There is no model to train.", "Name one, or switch on the demo.", "model")
+        if not self["dataset"]:
+            return Fault(
+                "There is no data to train on.",
+                "Name a file, a directory or a hub name.",
+                "dataset",
+            )
+        return None
+
+    def command(self, command: str = "tune") -> str:
+        """The command line that does the same, to be pasted into a shell."""
+        try:
+            return shlex.join(["autotune", command, *self.words()])
+        except ValueError as error:
+            return f"autotune {command} … ({error})"
+
+    def fault(self, cause: str, remedy: str | None) -> Fault:
+        """An error of a child, put to the field that it speaks of."""
+        return Fault(cause, remedy, self._field_of(cause, remedy or ""))
+
+    def _field_of(self, cause: str, remedy: str) -> str | None:
+        named = _first_field(cause)
+        if named is not None:
+            return named
+        values = [(self[name], name) for name in _QUOTED if self[name]]
+        for value, name in sorted(values, key=lambda pair: -len(pair[0])):
+            if value in cause:
+                return name
+        opening = next((name for text, name in _OPENINGS.items() if cause.startswith(text)), None)
+        return _first_field(remedy) or opening
+
+
+def _first_field(text: str) -> str | None:
+    """The field of the first option that a sentence names; options without one share theirs."""
+    for flag in map(str, _FLAG.findall(text)):
+        name = flag.removeprefix("--").replace("-", "_")
+        if name in BY_NAME:
+            return name
+        if name in ("model_config", "tokenizer", "split", "dataset_config"):
+            return "model" if name in ("model_config", "tokenizer") else "dataset"
+    return None
+
+
+def _words(flag: str, value: object) -> list[str]:
+    return [flag] if value is True else [flag, str(value)]
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return ON if value else ""
+    return "" if value is None else str(value).strip()

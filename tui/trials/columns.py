@@ -1,0 +1,267 @@
+"""The columns of the table of trials: what each says, how it sorts, which ones fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from autotune.configuration import Checkpointing
+from autotune.display import wording
+from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.view import RunView, TrialView
+
+Cell: TypeAlias = Callable[[TrialView, RunView], str]
+SortValue: TypeAlias = Callable[[TrialView, RunView], float | str | None]
+"""What to sort by; None comes last, whichever way round."""
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column."""
+
+    id: str
+    head: str
+    width: int
+    """Cells, the blank before the next column left out."""
+    cell: Cell
+    value: SortValue
+    to_the_right: bool = True
+    worth: int = 0
+    """What is worth least is left out first where not everything fits; 9 always stays."""
+    is_descending: bool = False
+    """Which way round it is sorted first."""
+
+
+def checkpointing(form: Checkpointing) -> str:
+    """A form of checkpointing in a cell: off, every layer, every 2nd, 3rd, nth layer."""
+    every = form.every_n_layers
+    if every is None:
+        return "off"
+    word = {1: "every", 2: "2nd", 3: "3rd"}.get(every, f"{every}th")
+    return f"{word}+host" if form.offload else word
+
+
+def half_interval(trial: TrialView) -> float | None:
+    """Half of the 95 % interval of a rate, as a part of the rate."""
+    measured = trial.measured
+    if measured is None or measured.samples_per_s <= 0:
+        return None
+    low, high = measured.samples_per_s_ci95
+    return (high - low) / 2 / measured.samples_per_s
+
+
+def _state(trial: TrialView, view: RunView) -> str:
+    if trial.purpose in ("confirm", "memory") and trial.measured is not None:
+        word = "confirmation" if trial.purpose == "confirm" else "memory check"
+        return f"{wording.GLYPHS[trial.state]} {word}"
+    return wording.state(trial)
+
+
+def _rate(trial: TrialView, view: RunView) -> float | None:
+    return trial.measured.samples_per_s if trial.measured else None
+
+
+def _peak(trial: TrialView, view: RunView) -> float | None:
+    return trial.measured.memory.total_bytes if trial.measured else None
+
+
+def _step(trial: TrialView, view: RunView) -> float | None:
+    return trial.measured.speed.step_s if trial.measured else None
+
+
+def _gain(trial: TrialView, view: RunView) -> float | None:
+    return wording.speedup(trial, view)
+
+
+def _shown(value: SortValue, words: Callable[[float], str]) -> Cell:
+    def cell(trial: TrialView, view: RunView) -> str:
+        found = value(trial, view)
+        return words(found) if isinstance(found, int | float) else NOTHING
+
+    return cell
+
+
+def _spread(trial: TrialView, view: RunView) -> str:
+    half = half_interval(trial)
+    return NOTHING if half is None else f"{half * 100:.0f} %"
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column(
+        id="number",
+        head="#",
+        width=4,
+        cell=lambda trial, view: str(trial.number),
+        value=lambda trial, view: trial.number,
+        worth=9,
+    ),
+    Column(
+        id="state",
+        head="state",
+        width=15,
+        cell=_state,
+        value=lambda trial, view: _state(trial, view)[2:],
+        to_the_right=False,
+        worth=9,
+    ),
+    Column(
+        id="mbs",
+        head="mbs",
+        width=4,
+        cell=lambda trial, view: str(trial.configuration.micro_batch_size),
+        value=lambda trial, view: trial.configuration.micro_batch_size,
+        worth=9,
+    ),
+    Column(
+        id="acc",
+        head="acc",
+        width=4,
+        cell=lambda trial, view: str(trial.configuration.accumulation_steps),
+        value=lambda trial, view: trial.configuration.accumulation_steps,
+        worth=5,
+    ),
+    Column(
+        id="ranks",
+        head="ranks",
+        width=5,
+        cell=lambda trial, view: str(trial.configuration.world_size),
+        value=lambda trial, view: trial.configuration.world_size,
+        worth=6,
+    ),
+    Column(
+        id="ckpt",
+        head="ckpt",
+        width=6,
+        cell=lambda trial, view: checkpointing(trial.configuration.checkpointing),
+        value=lambda trial, view: trial.configuration.checkpointing.every_n_layers or 0,
+        to_the_right=False,
+        worth=8,
+    ),
+    Column(
+        id="sgd",
+        head="sgd",
+        width=4,
+        cell=lambda trial, view: str(trial.configuration.local_sgd_steps),
+        value=lambda trial, view: trial.configuration.local_sgd_steps,
+        worth=6,
+    ),
+    Column(
+        id="rate",
+        head="samples/s",
+        width=10,
+        cell=_shown(_rate, format_rate),
+        value=_rate,
+        worth=9,
+        is_descending=True,
+    ),
+    Column(
+        id="spread",
+        head="±",
+        width=5,
+        cell=_spread,
+        value=lambda trial, view: half_interval(trial),
+        worth=2,
+    ),
+    Column(id="peak", head="peak", width=8, cell=_shown(_peak, format_bytes), value=_peak, worth=7),
+    Column(
+        id="step", head="step", width=8, cell=_shown(_step, format_seconds), value=_step, worth=3
+    ),
+    Column(
+        id="gain",
+        head="vs base",
+        width=7,
+        cell=_shown(_gain, format_change),
+        value=_gain,
+        worth=8,
+        is_descending=True,
+    ),
+    Column(
+        id="why",
+        head="why",
+        width=24,
+        cell=lambda trial, view: trial.why,
+        value=lambda trial, view: trial.why,
+        to_the_right=False,
+        worth=1,
+    ),
+)
+"""Every column, as they stand from the left."""
+
+BY_ID = {column.id: column for column in COLUMNS}
+FASTEST_FIRST = "rate"
+"""The column that the table is sorted by at first."""
+
+
+def that_fit(width: int, trials: Sequence[TrialView]) -> tuple[Column, ...]:
+    """The columns for so many cells; what is the same in every trial is not worth a column."""
+    chosen = [column for column in COLUMNS if column.id not in _constant(trials)]
+    while sum(column.width + 1 for column in chosen) > width:
+        least = min(chosen, key=lambda column: column.worth)
+        if least.worth == 9:
+            break
+        chosen.remove(least)
+    return tuple(chosen)
+
+
+def _constant(trials: Iterable[TrialView]) -> set[str]:
+    ranks = {trial.configuration.world_size for trial in trials}
+    steps = {trial.configuration.local_sgd_steps for trial in trials}
+    return ({"ranks"} if ranks <= {1} else set()) | ({"sgd"} if steps <= {1} else set())
+
+
+def in_order(
+    trials: Iterable[TrialView], view: RunView, column: Column, *, is_descending: bool
+) -> list[TrialView]:
+    """The trials by a column; the running one first, those without a value last, newest first."""
+    running, valued, others = [], [], []
+    for trial in trials:
+        value = column.value(trial, view)
+        if trial.outcome is None:
+            running.append(trial)
+        elif value is None:
+            others.append(trial)
+        else:
+            valued.append((value, trial))
+    valued.sort(key=lambda pair: (pair[0], -pair[1].number), reverse=is_descending)
+    others.sort(key=lambda trial: -trial.number)
+    return [*running, *(trial for _, trial in valued), *others]
+
+
+def row(trial: TrialView, view: RunView, columns: Sequence[Column]) -> str:
+    """A trial as one row of text."""
+    return " ".join(_cell(column, column.cell(trial, view)) for column in columns)
+
+
+def head(columns: Sequence[Column], sorted_by: Column, *, is_descending: bool) -> str:
+    """The row above; the column that is sorted by bears an arrow."""
+    return " ".join(
+        _cell(
+            column,
+            _with_arrow(column, is_descending) if column.id == sorted_by.id else column.head,
+        )
+        for column in columns
+    )
+
+
+def _with_arrow(column: Column, is_descending: bool) -> str:
+    arrow = "↓" if is_descending else "↑"
+    return column.head[: column.width - 1] + arrow
+
+
+def _cell(column: Column, text: str) -> str:
+    if len(text) > column.width:
+        text = text[: column.width - 1] + "…"
+    return text.rjust(column.width) if column.to_the_right else text.ljust(column.width)
+
+
+def column_at(columns: Sequence[Column], x: int) -> Column | None:
+    """The column that a cell of the row belongs to."""
+    right = 0
+    for column in columns:
+        right += column.width + 1
+        if x < right:
+            return column
+    return None

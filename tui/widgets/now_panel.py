@@ -1,0 +1,77 @@
+"""Best, now and memory: rows that never scroll away."""
+
+from __future__ import annotations
+
+from textual.app import ComposeResult
+from textual.containers import Vertical
+
+from autotune.units import format_bytes
+from autotune.view import RunView
+from tui import words
+from tui.pictures import best_so_far
+from tui.pictures.bars import bar
+from tui.run_now import RunNow
+from tui.widgets.one_line import OneLine
+
+_BAR_CELLS = 40
+
+
+class NowPanel(Vertical):
+    """What is best, what runs now, and how full memory is."""
+
+    DEFAULT_CSS = """
+    NowPanel { height: auto; padding: 0 1; }
+    NowPanel #remedy { color: $text-warning; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._now: RunNow | None = None
+
+    def compose(self) -> ComposeResult:
+        """One row each."""
+        yield OneLine(id="best")
+        yield OneLine(id="now")
+        yield OneLine(id="memory")
+        yield OneLine(id="so-far")
+        yield OneLine(id="remedy")
+
+    def show_run(self, now: RunNow) -> None:
+        """Brings the rows up to date."""
+        self._now = now
+        self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
+        self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
+        self.query_one("#memory", OneLine).say(f"mem   {memory(now.view, self.size.width)}")
+        self.query_one("#so-far", OneLine).say(
+            f"gain  {best_so_far.one_line(now.view, min(60, self.size.width - 10))}"
+        )
+        _, remedy = words.what_ended_it(now)
+        self.query_one("#remedy", OneLine).display = bool(remedy)
+        self.query_one("#remedy", OneLine).say(f"do    {remedy}")
+
+    def on_resize(self) -> None:
+        """Fits the bars to the new width."""
+        if self._now is not None:
+            self.show_run(self._now)
+
+
+def used_bytes(view: RunView) -> int | None:
+    """What the running trial occupies, or what the confirmed or the best one did."""
+    if view.progress is not None and view.progress.memory_bytes is not None:
+        return view.progress.memory_bytes
+    chosen = view.confirmed or view.best
+    best = view.trial(chosen.number) if chosen else None
+    return best.measured.memory.total_bytes if best is not None and best.measured else None
+
+
+def memory(view: RunView, width: int) -> str:
+    """A bar of the memory against the limit, in words as well."""
+    if view.machine is None:
+        return "not known yet"
+    limit_bytes = view.machine.memory_limit_bytes
+    used = used_bytes(view)
+    if used is None:
+        return f"limit {format_bytes(limit_bytes)}"
+    figures = f"{format_bytes(used)} of {format_bytes(limit_bytes)}"
+    cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
+    return f"{bar(used / max(1, limit_bytes), cells)} {figures}"

@@ -1,0 +1,201 @@
+"""Sentences about a run that several screens say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeAlias
+
+from autotune.configuration import Configuration
+from autotune.display import wording
+from autotune.display.output import one_line
+from autotune.display.quiet import is_quiet
+from autotune.events import TrialProgressed
+from autotune.units import format_bytes, format_change, format_clock, format_rate
+from autotune.view import TrialView
+from tui.run_now import RunNow
+from tui.trials.columns import checkpointing
+
+Tone: TypeAlias = str
+"""Name of a style of the theme that underlines what glyph and word say: `$text-success`, …"""
+
+TONES: dict[str, Tone] = {
+    "measured": "$text-success",
+    "failed": "$text-error",
+    "out_of_memory": "$text-warning",
+    "timed_out": "$text-warning",
+    "stopped": "$text-muted",
+    "running": "$text-primary",
+}
+
+_STATE_GLYPHS = {
+    "running": "▸",
+    "finished": "✓",
+    "failed": "✗",
+    "killed": "✗",
+    "stopped": "⊘",
+    "nothing feasible": "✗",
+    "unconfirmed": "▲",
+    "not started": "·",
+}
+
+
+def state(now: RunNow) -> str:
+    """The run's state with its glyph, and where it stands if it runs."""
+    if now.directory is None:
+        return "· nothing chosen"
+    if not now.is_read:
+        return "· reading"
+    word = now.state
+    if word == "running" and now.view.stage != "new":
+        word = now.view.stage
+    if word == "killed":
+        word = "the engine is gone"
+    return f"{_STATE_GLYPHS.get(now.state, '·')} {word}"
+
+
+def state_tone(now: RunNow) -> Tone:
+    """The style that goes with `state`."""
+    if now.is_alive:
+        return "$text-primary"
+    return {"empty": "$text-muted", "finished": "$text-success"}.get(now.form, "$text-error")
+
+
+def trial_count(now: RunNow) -> str:
+    """How many trials of how many; empty before the first."""
+    view = now.view
+    if not view.trials:
+        return ""
+    of = f"/{view.budget_trials}" if view.budget_trials else ""
+    return f"trial {view.num_search_trials}{of}"
+
+
+def spent_s(now: RunNow, now_unix_s: float) -> float | None:
+    """Seconds since the present engine took the run up; of a run that ended, till then."""
+    view = now.view
+    if view.started is None:
+        return None
+    if now.is_alive:
+        return max(0.0, now_unix_s - view.created_unix_s - view.started_s)
+    return max(0.0, view.now_s - view.started_s)
+
+
+def clock(now: RunNow, now_unix_s: float) -> str:
+    """Time spent, of how much; empty before the start."""
+    spent = spent_s(now, now_unix_s)
+    if spent is None:
+        return ""
+    of = f" of {format_clock(now.view.budget_s)}" if now.view.budget_s and now.is_alive else ""
+    return f"{format_clock(spent)}{of}"
+
+
+def time_left(now: RunNow, now_unix_s: float) -> str:
+    """When the budget will have been spent; empty where that says nothing."""
+    spent = spent_s(now, now_unix_s)
+    budget_s = now.view.budget_s
+    if spent is None or budget_s is None or not now.is_alive or now.view.stage == "done":
+        return ""
+    return f"{format_clock(max(0.0, budget_s - spent))} left"
+
+
+def what_ended_it(now: RunNow) -> tuple[str, str]:
+    """Cause and remedy of a run that did not finish; empty where nothing is wrong."""
+    resume = f"autotune tune --resume --name {now.name} goes on with every finished trial."
+    if now.is_gone:
+        return "The engine is gone: it ended without a word.", f"{resume}"
+    ended = now.view.ended
+    if ended is None or ended.exit_code == 0 or now.is_alive:
+        return "", ""
+    cause = one_line(ended.cause or f"The run ended: {ended.reason}.")
+    return cause, one_line(ended.remedy) if ended.remedy else resume
+
+
+def trial_glyph(trial: TrialView) -> str:
+    """The glyph of a trial's state."""
+    return wording.GLYPHS[trial.state]
+
+
+def best(now: RunNow) -> str:
+    """The best trial and what it gains; what was confirmed counts more than the search."""
+    view = now.view
+    confirmed = view.confirmed
+    if confirmed is not None:
+        trial = view.trial(confirmed.number)
+        low, high = confirmed.speedup_ci95
+        what = f"#{confirmed.number}  {short(trial.configuration) if trial else ''}".rstrip()
+        rate = f"{format_rate(confirmed.samples_per_s)} samples/s"
+        if confirmed.baseline_number in (None, confirmed.number):
+            return f"{what}  {rate}  confirmed"
+        change = "a tie" if confirmed.is_tie else format_change(confirmed.speedup)
+        return (
+            f"{what}  {rate}  {change} (95 %: {format_change(low)} to {format_change(high)}) "
+            "confirmed"
+        )
+    trial = view.trial(view.best.number) if view.best else None
+    if trial is None or trial.measured is None:
+        return "none yet"
+    rate = f"{format_rate(trial.measured.samples_per_s)} samples/s"
+    ratio = wording.speedup(trial, view)
+    change = f"  {format_change(ratio)} vs baseline" if ratio is not None else ""
+    peak = format_bytes(trial.measured.memory.total_bytes)
+    return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
+
+
+def running(now: RunNow) -> str:
+    """What the engine does at the moment, or how the run ended."""
+    view = now.view
+    if not now.is_alive:
+        cause, _ = what_ended_it(now)
+        if cause:
+            return cause
+        return "done" if now.form == "finished" else "waiting for an engine"
+    trial = view.running
+    if trial is None:
+        return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
+    where = f"  {_progress(view.progress)}" if view.progress else ""
+    rests = "  (the screen rests meanwhile)" if is_quiet(view) else ""
+    return f"#{trial.number}  {short(trial.configuration)}{where}{rests}"
+
+
+def _progress(progress: TrialProgressed) -> str:
+    """Where the trial stands; its memory has a row of its own."""
+    return wording.progress(replace(progress, memory_bytes=None))
+
+
+def short(configuration: Configuration) -> str:
+    """A configuration in few characters: `16×4`, `16×4 ckpt 2nd`, `8×2×2 ranks`."""
+    parts = [f"{configuration.micro_batch_size}×{configuration.accumulation_steps}"]
+    if configuration.world_size > 1:
+        parts.append(f"×{configuration.world_size} ranks")
+    if configuration.checkpointing.is_on:
+        parts.append(f" ckpt {checkpointing(configuration.checkpointing)}")
+    if configuration.local_sgd_steps > 1:
+        parts.append(f" sgd {configuration.local_sgd_steps}")
+    return "".join(parts)
+
+
+def no_trials(now: RunNow) -> str:
+    """Why there are no trials to show."""
+    cause, remedy = what_ended_it(now)
+    if cause:
+        return f"There was no trial.\n{cause}\n{remedy}"
+    if now.directory is None:
+        return "No run is chosen."
+    if now.error is not None:
+        return f"The run cannot be read: {now.error}"
+    if not now.is_alive:
+        return "The run has not begun. An engine that takes it up is shown here at once."
+    stage = {
+        "new": "The engine starts.",
+        "probing": "The machine is being measured, or known readings are being looked up.",
+        "loading": "Model and data are being loaded and checked.",
+    }.get(now.view.stage, "The first trial is about to begin.")
+    return f"No trials yet.\n{stage}"
+
+
+def how_to_call(now: RunNow) -> str:
+    """What to write for RUN in a command: its name where runs are kept by default, or its path."""
+    if now.directory is None:
+        return now.name
+    path = now.directory.path
+    return path.name if path.parent == Path("autotune-runs") else str(path)
