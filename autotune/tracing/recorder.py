@@ -253,7 +253,7 @@ def _holders(tensor: object) -> tuple[int, int]:
     """How many hold a tensor, and how many its storage."""
     assert isinstance(tensor, torch.Tensor)
     storage = tensor.untyped_storage()
-    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
 
 
 def _grouped_mm(
@@ -267,6 +267,7 @@ def _grouped_mm(
 
     torch's own answer on fake tensors knows one device's types only.
     """
+    shape: tuple[int, ...]
     if left.ndim == right.ndim == 2:
         assert offs is not None
         shape = (offs.shape[0], left.shape[0], right.shape[1])
