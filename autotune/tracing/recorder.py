@@ -24,7 +24,6 @@ from autotune.tracing.places import Places
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
-_SUM = "_autotune_sum"
 _GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
 
@@ -77,6 +76,8 @@ class Recorder(TorchDispatchMode):
         self._numbers: dict[int, int] = {}
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._num_storages = 0
+        self._alone: tuple[int, int] | None = None
+        """Holders of a gradient in autograd's hands alone."""
 
     @property
     def num_notes(self) -> int:
@@ -213,14 +214,28 @@ class Recorder(TorchDispatchMode):
     def _summed(self, args: Sequence[object], module: str) -> object:
         """Adds up two gradients of the same tensor as autograd would do with real ones.
 
-        Autograd adds to a sum of its own in place, but not where a tensor is of a subclass.
+        Autograd adds in place to a gradient that nobody else holds, but never to one of a subclass.
         """
-        if getattr(args[0], _SUM, False):
+        holders = _holders(args[0])
+        if self._alone is None:
+            self._alone = holders
+        if holders == self._alone:
             return args[0]
         result = self._memo.ask(_ADD, args, {})
-        setattr(result, _SUM, True)
+        assert isinstance(result, torch.Tensor)
         self._add(result, module, _ADD._schema.name)
         return result
+
+    def calibrate(self) -> None:
+        """Finds out how often a gradient is held here that nobody else holds.
+
+        To be called before anything else, and while the mode is entered.
+        """
+        leaf = torch.ones(1, requires_grad=True)
+        both = leaf * 1.0
+        torch.autograd.backward((both * 2.0).sum() + (both * 3.0).sum())
+        del leaf, both
+        self.notes.clear()
 
     def _by_value(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
@@ -234,6 +249,13 @@ class Recorder(TorchDispatchMode):
         return shadows.with_value(self._mode, value)
 
 
+def _holders(tensor: object) -> tuple[int, int]:
+    """How many hold a tensor, and how many its storage."""
+    assert isinstance(tensor, torch.Tensor)
+    storage = tensor.untyped_storage()
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+
+
 def _grouped_mm(
     left: torch.Tensor,
     right: torch.Tensor,
@@ -245,6 +267,7 @@ def _grouped_mm(
 
     torch's own answer on fake tensors knows one device's types only.
     """
+    shape: tuple[int, ...]
     if left.ndim == right.ndim == 2:
         assert offs is not None
         shape = (offs.shape[0], left.shape[0], right.shape[1])
