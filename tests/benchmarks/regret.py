@@ -7,6 +7,7 @@ a fresh process.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import psutil
@@ -37,7 +38,8 @@ from tests.testing.recordings import fastest, path_of, slowdown
 
 JOBS = (REVIEWS, LONG_REVIEWS, CAUSAL)
 NUM_RIVALS = 3
-MAX_ROUNDS = 10
+CONTEST_S = 100.0
+"""Rounds that have not settled it by then leave it unsettled."""
 SLOWER_PERCENT = 3.0
 UPPER_PERCENT = 5.0
 
@@ -179,9 +181,11 @@ class _Contest:
         in_play = [chosen, *rivals]
         step_s = max(t.measured.speed.step_s for t in (self._chosen, *self._rivals))
         num_steps = max(1, round(BLOCK_S / step_s))
-        most = 2 if self._context.quick else MAX_ROUNDS
+        end_s = time.monotonic() + (1.0 if self._context.quick else CONTEST_S)
         num_rounds = 0
-        while num_rounds < most and not (num_rounds >= MIN_ROUNDS and _are_settled(chosen, rivals)):
+        while num_rounds < MIN_ROUNDS or (
+            time.monotonic() < end_s and not _are_settled(chosen, rivals)
+        ):
             first = num_rounds % len(in_play)
             for contestant in in_play[first:] + in_play[:first]:
                 fault = contestant.block(num_steps)
