@@ -151,7 +151,7 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
     if not traced.steps:
         why = traced.untraced[0].reason if traced.untraced else "no form was asked for"
         raise AutotuneError(
-            f"A training step of {traced.facts.name} cannot be traced: {why}",
+            f"A training step of {traced.facts.name} cannot be traced: {why.rstrip('.')}.",
             "Measure it instead, on the device: autotune tune.",
         )
     answer = estimates.estimate(

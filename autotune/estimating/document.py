@@ -146,16 +146,8 @@ def _notes(answer: Estimate) -> list[str]:
             "backend:cudaMallocAsync follows rules of its own; the numbers are those of torch's "
             "allocator."
         )
-    plain = next((form for form in answer.forms if not form.checkpointing.is_on), None)
+    notes += _of_no_use(answer)
     for form in answer.forms:
-        if plain is not None and form is not plain and 0 < form.largest <= plain.largest:
-            logits = form.peak.by_kind.get("logits", 0)
-            why = (
-                f": logits take {format_bytes(logits)} of the peak"
-                if logits > form.peak.num_bytes / 3
-                else ""
-            )
-            notes.append(f"{str(form.checkpointing).capitalize()} makes no more fit{why}.")
         grown = form.largest_with_expandable_segments
         if grown is not None and grown > form.largest:
             notes.append(
@@ -163,3 +155,25 @@ def _notes(answer: Estimate) -> list[str]:
                 f"micro-batch size {grown} fit."
             )
     return notes
+
+
+def _of_no_use(answer: Estimate) -> list[str]:
+    """Checkpointing forms that cost time and make no more fit."""
+    plain = next((form for form in answer.forms if not form.checkpointing.is_on), None)
+    if plain is None or all(entry.fits for entry in plain.entries):
+        return []
+    others = [form for form in answer.forms if form.checkpointing.is_on]
+    useless = [form for form in others if 0 < form.largest <= plain.largest]
+    if useless and useless == others:
+        return [f"Checkpointing makes no more fit{_held_by_logits(useless[-1])}."]
+    return [
+        f"{str(form.checkpointing).capitalize()} makes no more fit{_held_by_logits(form)}."
+        for form in useless
+    ]
+
+
+def _held_by_logits(form: FormEstimate) -> str:
+    logits = form.peak.by_kind.get("logits", 0)
+    if logits <= form.peak.num_bytes / 3:
+        return ""
+    return f": logits take {format_bytes(logits)} of the peak"

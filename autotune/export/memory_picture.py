@@ -115,10 +115,7 @@ def _draw_parts(axes: mpl.axes.Axes, forms: Sequence[Document], usable: float) -
             bar.set_gid(f"kind-{kind.replace(' ', '-')}-{number}")
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
     axes.axhline(usable, color=BLACK, linestyle="--", linewidth=1)
-    labels = [
-        f"{_name(form).removeprefix('checkpointing ')}\nat {_at(form)['micro_batch_size']}"
-        for form in forms
-    ]
+    labels = [f"{_short(form)}\nat {_at(form)['micro_batch_size']}" for form in forms]
     axes.set_xticks(range(len(forms)), labels, fontsize=7)
     axes.legend(frameon=False, fontsize=7, ncols=4, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
@@ -152,6 +149,16 @@ def verify(path: Path, document: Document) -> None:
 
 def _name(form: Document) -> str:
     return str(Checkpointing(**_object(form["checkpointing"])))  # type: ignore[arg-type]
+
+
+def _short(form: Document) -> str:
+    """The form in as little room as a bar has."""
+    every = _object(form["checkpointing"])["every_n_layers"]
+    return (
+        "none"
+        if every is None
+        else _name(form).removeprefix("checkpointing ").replace(" ", "\n", 1)
+    )
 
 
 def _at(form: Document) -> Document:

@@ -1,1 +1,1 @@
-"""Runs one training step on fake tensors, in a child and never on a device, and notes its memory."""
+"""Runs one training step on fake tensors, in a child and on no device, and notes its memory."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from autotune.cost.memory import codec
+from autotune.cost.memory.trace import TracedWorkload
 from autotune.errors import AutotuneError
 from autotune.tracing.request import TraceRequest, request_adapter
 from autotune.workload.spec import WorkloadSpec
@@ -36,7 +37,7 @@ def main(arguments: list[str], out: IO[str]) -> int:
     return 0
 
 
-def _traced(request: TraceRequest, scratch: Path) -> codec.TracedWorkload:
+def _traced(request: TraceRequest, scratch: Path) -> TracedWorkload:
     import torch
 
     torch.set_num_threads(1)

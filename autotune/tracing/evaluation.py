@@ -24,9 +24,9 @@ def trace_evaluation(tracer: StepTracer) -> EvaluationTrace:
     """
     evaluation = tracer.stepper.workload.evaluation
     recorder = tracer.recorder
-    recorder.watch(tensors_of(tracer.stepper.workload.model))
-    setup = list(recorder.notes)
     with tracer.recording():
+        recorder.watch(tensors_of(tracer.stepper.workload.model))
+        setup = list(recorder.notes)
         # What a model makes once, in its first pass, is there in the next.
         _step(tracer, SIZES[0])
         low, kept_low = _step(tracer, SIZES[0])

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -58,7 +59,9 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         base = models.build_model(config_only, config, recipe.auto_model, notes)
         model: torch.nn.Module = base
         if spec.lora is not None:
-            model = add_adapters(base, spec.lora, recipe.peft_task)
+            # Adapters are made where they belong; fake weights cannot be moved even that far.
+            with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):
+                model = add_adapters(base, spec.lora, recipe.peft_task)
     max_length = models.chosen_max_length(spec, base, recipe.usual_max_length, None, notes)
     row = _row(spec.task, base, max_length)
     rows = _Repeated(row)

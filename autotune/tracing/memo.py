@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -167,7 +167,7 @@ class Memo:
         for place, tensor in enumerate(tensors):
             if tensor.untyped_storage()._cdata == storage._cdata:
                 return _Output(
-                    "view", place, shape, stride, leaf.storage_offset(), dtype, description
+                    "view", place, shape, stride, int(leaf.storage_offset()), dtype, description
                 )
         if (
             leaf.storage_offset()
@@ -192,10 +192,10 @@ class Memo:
         if output.kind == "view":
             storage = tensors[output.argument].untyped_storage()
             with torch._C._DisableTorchDispatch():
-                meta.set_(storage, output.offset, output.shape, output.stride)  # type: ignore[call-overload]
+                meta.set_(storage, output.offset, output.shape, output.stride)
         tensor = FakeTensor(self._mode, meta, self._device)
         setattr(tensor, _DESCRIPTION, output.description)
-        return cast("FakeTensor", tensor)
+        return tensor
 
     def _empty(
         self, shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype

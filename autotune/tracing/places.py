@@ -68,7 +68,7 @@ class Places:
         else:
             path = ""
         # The node of an operator is made right before the operator runs.
-        self._by_sequence.setdefault(torch.autograd._get_sequence_nr() - 1, path)
+        self._by_sequence.setdefault(torch._C._autograd._get_sequence_nr() - 1, path)
         return path
 
     def forget(self) -> None:

@@ -24,7 +24,7 @@ from autotune.tracing.places import Places
 
 _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
-_SUM = "_autotune_sum"
+_GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -76,6 +76,8 @@ class Recorder(TorchDispatchMode):
         self._numbers: dict[int, int] = {}
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._num_storages = 0
+        self._alone: tuple[int, int] | None = None
+        """Holders of a gradient in autograd's hands alone."""
 
     @property
     def num_notes(self) -> int:
@@ -178,7 +180,11 @@ class Recorder(TorchDispatchMode):
         if self._is_sum_of_gradients(func, args, kwargs):
             return self._summed(args, module)
         try:
-            result = self._memo.ask(func, args, kwargs)
+            result = (
+                _grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
+                if func is _GROUPED_MM
+                else self._memo.ask(func, args, kwargs)
+            )
         except (DynamicOutputShapeException, DataDependentOutputException):
             result = self._by_value(func, args, kwargs)
         else:
@@ -208,14 +214,28 @@ class Recorder(TorchDispatchMode):
     def _summed(self, args: Sequence[object], module: str) -> object:
         """Adds up two gradients of the same tensor as autograd would do with real ones.
 
-        Autograd adds to a sum of its own in place, but not where a tensor is of a subclass.
+        Autograd adds in place to a gradient that nobody else holds, but never to one of a subclass.
         """
-        if getattr(args[0], _SUM, False):
+        holders = _holders(args[0])
+        if self._alone is None:
+            self._alone = holders
+        if holders == self._alone:
             return args[0]
         result = self._memo.ask(_ADD, args, {})
-        setattr(result, _SUM, True)
+        assert isinstance(result, torch.Tensor)
         self._add(result, module, _ADD._schema.name)
         return result
+
+    def calibrate(self) -> None:
+        """Finds out how often a gradient is held here that nobody else holds.
+
+        To be called before anything else, and while the mode is entered.
+        """
+        leaf = torch.ones(1, requires_grad=True)
+        both = leaf * 1.0
+        torch.autograd.backward((both * 2.0).sum() + (both * 3.0).sum())
+        del leaf, both
+        self.notes.clear()
 
     def _by_value(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
@@ -227,3 +247,34 @@ class Recorder(TorchDispatchMode):
             # Its own error names the operator.
             return func(*args, **kwargs)
         return shadows.with_value(self._mode, value)
+
+
+def _holders(tensor: object) -> tuple[int, int]:
+    """How many hold a tensor, and how many its storage."""
+    assert isinstance(tensor, torch.Tensor)
+    storage = tensor.untyped_storage()
+    return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
+
+
+def _grouped_mm(
+    left: torch.Tensor,
+    right: torch.Tensor,
+    offs: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Products of groups of rows, one a matrix, as experts make them.
+
+    torch's own answer on fake tensors knows one device's types only.
+    """
+    shape: tuple[int, ...]
+    if left.ndim == right.ndim == 2:
+        assert offs is not None
+        shape = (offs.shape[0], left.shape[0], right.shape[1])
+    elif left.ndim == 2:
+        shape = (left.shape[0], right.shape[2])
+    elif right.ndim == 2:
+        shape = (left.shape[1], right.shape[1])
+    else:
+        shape = (left.shape[0], left.shape[1], right.shape[2])
+    return left.new_empty(shape, dtype=out_dtype or left.dtype)

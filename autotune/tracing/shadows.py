@@ -31,7 +31,7 @@ def with_value(mode: FakeTensorMode, real: torch.Tensor) -> FakeTensor:
     fake = mode.from_tensor(real)
     if not real.is_floating_point() and not real.is_complex():
         setattr(fake, _NAME, real)
-    return cast("FakeTensor", fake)
+    return fake
 
 
 def value_of(tensor: object) -> torch.Tensor:

@@ -109,6 +109,7 @@ class StepTracer:
                 stack.enter_context(self._mode)
                 stack.enter_context(self.places.followed())
                 stack.enter_context(self.recorder)
+                self.recorder.calibrate()
                 self.attention = stack.enter_context(substitutes.as_on(self._target, self.recorder))
                 yield
         finally:
@@ -155,9 +156,9 @@ class StepTracer:
         """
         low, high = SIZES
         self._batches.look_at(self.stepper)
-        self.recorder.watch(tensors_of(self.stepper.workload.model))
-        num_setup = self.recorder.num_notes
         with self.recording():
+            self.recorder.watch(tensors_of(self.stepper.workload.model))
+            num_setup = self.recorder.num_notes
             first = self._step(low)
             large = self._step(high)
             small = first

@@ -136,7 +136,7 @@ def as_on(target: Target, recorder: Recorder) -> Iterator[Attention | None]:
             patch.object(
                 torch.autograd,
                 "_engine_run_backward",
-                _under(substitutes, torch.autograd._engine_run_backward),
+                _under(substitutes, vars(torch.autograd)["_engine_run_backward"]),
             )
         )
         stack.enter_context(substitutes)
@@ -189,7 +189,7 @@ def _to(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
     """Moving a batch to the device copies it, though it is all the same on a CPU."""
     if is_on_host(tensor):
         tensor = tensor.clone()
-    moved: torch.Tensor = tensor.to(*args, **kwargs)
+    moved: torch.Tensor = tensor.to(*args, **kwargs)  # type: ignore[call-overload]
     return moved
 
 

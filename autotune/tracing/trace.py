@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import logging
 import tempfile
 import time
 from collections.abc import Iterator
@@ -63,6 +64,8 @@ def trace(
         scratch: A directory for what training libraries insist on writing.
         mode: Of the fake tensors.
     """
+    # What cannot be traced is told in words; the frames inside torch are of no use to anybody.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     # What is there already is not looked through again after every step.
     gc.collect()
     gc.freeze()

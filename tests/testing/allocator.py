@@ -28,7 +28,7 @@ def allocator_peak() -> Iterator[AllocatorPeak]:
     found = AllocatorPeak()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         yield found
-    results = profiler.profiler.kineto_results  # type: ignore[union-attr]
+    results = profiler.profiler.kineto_results
     waiting = list(results.experimental_event_tree())
     while waiting:
         event = waiting.pop()

@@ -25,6 +25,7 @@ from probes import store
 from probes.devices import nvml
 from probes.known import known_machine, refreshed
 from probes.machine import Machine
+from probes.memory import read_memory
 from probes.survey import SurveyProgress
 
 if TYPE_CHECKING:
@@ -111,14 +112,11 @@ def _target(reader: Reader, chosen: options.Estimate) -> Target:
             return _here()
         return Target(name=UNNAMED, kind="cuda", total_bytes=given, total_from="as given")
     if name.lower() == "cpu":
-        machine = known_machine(on_progress=_tell) if given is None else None
-        return Target(
-            name="CPU",
-            kind="cpu",
-            total_bytes=given if machine is None else machine.host.available_bytes,
-            total_from="as given" if machine is None else "available here now",
-            machine=machine,
-        )
+        if given is None:
+            given, total_from = read_memory().available_bytes, "available here now"
+        else:
+            total_from = "as given"
+        return Target(name="CPU", kind="cpu", total_bytes=given, total_from=total_from)
     try:
         known = devices.find(name)
     except UsageError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cache
+from typing import cast
 
 from pydantic import JsonValue, TypeAdapter
 
@@ -150,7 +151,8 @@ def _short(value: float) -> JsonValue:
 def _events(rows: JsonValue, names: list[str]) -> Events:
     sizes: dict[tuple[float, float], Size] = {}
     found = []
-    for storage, is_free, constant, per_sample, phase, kind, module, operator in _list(rows):  # type: ignore[misc]
+    table = cast("list[tuple[int, int, float, float, int, int, int, int]]", _list(rows))
+    for storage, is_free, constant, per_sample, phase, kind, module, operator in table:
         key = (constant, per_sample)
         size = sizes.get(key)
         if size is None:

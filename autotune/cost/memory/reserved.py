@@ -89,7 +89,7 @@ class Run:
         found = _Requests()
         extra = -1
         before: Phase = "setup"
-        for event in replay(
+        for number, is_free, event in replay(
             self._trace,
             micro_batch_size=micro_batch_size,
             accumulation_steps=self._accumulation_steps,
@@ -101,10 +101,10 @@ class Run:
                     extra -= 1
             if before == "optimizer" and event.phase != "optimizer":
                 self._pass(found, extra)
-            if event.is_free:
-                found.add(event.storage)
+            if is_free:
+                found.add(number)
             else:
-                found.add(event.storage, event.size.constant_bytes, event.size.bytes_per_sample)
+                found.add(number, event.size.constant_bytes, event.size.bytes_per_sample)
             before = event.phase
         self._pass(found, extra)
         return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from autotune.configuration import Checkpointing
@@ -177,10 +177,14 @@ class TracedWorkload:
         return next((s for s in self.steps if s.checkpointing == checkpointing), None)
 
 
+Happening: TypeAlias = tuple[int, bool, Event]
+"""Number of a storage in a whole run, whether it goes, and the event that this repeats."""
+
+
 def replay(
     trace: StepTrace, *, micro_batch_size: int, accumulation_steps: int, num_steps: int
-) -> Iterator[Event]:
-    """All events of a training run, in order, with numbers of storages that never repeat.
+) -> Iterator[Happening]:
+    """All that happens in a training run, in order, with numbers of storages that never repeat.
 
     Args:
         trace: The segments.
@@ -192,16 +196,14 @@ def replay(
     first, later = trace.micro_steps(micro_batch_size)
     yield from names.renamed(trace.setup)
     for step in range(num_steps):
-        window: list[Event] = []
-        for _ in range(accumulation_steps):
-            window += names.fresh(trace.window)
+        window = [names.fresh(event) for _ in range(accumulation_steps) for event in trace.window]
         yield from window
         yield from names.renamed(first)
         for _ in range(accumulation_steps - 1):
             yield from names.renamed(later)
         yield from names.renamed(trace.first_update if step == 0 else trace.update)
-        for allocation in window:
-            yield replace(allocation, is_free=True)
+        for number, _, event in window:
+            yield number, True, event
 
 
 class _Names:
@@ -212,22 +214,18 @@ class _Names:
         self._alive: dict[int, int] = {}
         """New numbers of storages that may still be freed, by those that the trace has for them."""
 
-    def fresh(self, allocations: Iterable[Event]) -> Iterator[Event]:
-        """Allocations that no segment frees."""
-        for event in allocations:
-            yield replace(event, storage=self._next)
-            self._next += 1
+    def fresh(self, event: Event) -> Happening:
+        """An allocation that no segment frees."""
+        self._next += 1
+        return self._next - 1, False, event
 
-    def renamed(self, events: Iterable[Event]) -> Iterator[Event]:
+    def renamed(self, events: Iterable[Event]) -> Iterator[Happening]:
+        alive = self._alive
         for event in events:
-            number = self._alive.pop(event.storage, None)
-            if event.is_free:
-                # A repeated segment frees again what only its first pass was given.
-                if number is not None:
-                    yield replace(event, storage=number)
-                continue
+            number = alive.pop(event.storage, None)
             if number is not None:
-                # What a segment leaves to a later one is replaced when it is repeated.
-                yield replace(event, storage=number, is_free=True)
-            self._alive[event.storage] = self._next
-            yield from self.fresh([event])
+                # It goes, or a segment that is repeated replaces what it had left to a later one.
+                yield number, True, event
+            if not event.is_free:
+                alive[event.storage] = self._next
+                yield self.fresh(event)

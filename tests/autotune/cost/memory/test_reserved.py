@@ -74,11 +74,11 @@ def test_more_steps_reserve_no_more(accumulation_steps: int) -> None:
 
     def reserved(num_steps: int) -> int:
         keys, sizes = [], []
-        for one in replay(
+        for number, is_free, one in replay(
             step(), micro_batch_size=7, accumulation_steps=accumulation_steps, num_steps=num_steps
         ):
-            keys.append(one.storage)
-            sizes.append(0 if one.is_free else one.size.at(7))
+            keys.append(number)
+            sizes.append(0 if is_free else one.size.at(7))
         return allocator.replay(keys, sizes).reserved_bytes
 
     assert reserved(NUM_STEPS) == reserved(NUM_STEPS + 4)
