@@ -100,8 +100,9 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
 
 @contextmanager
 def _unmoved() -> Iterator[None]:
-    """Modules are made where and in the type in which they stay: moving them swaps tensors, which
-    fake ones do not allow.
+    """Lets modules stay where and what they are.
+
+    Moving one swaps its tensors, which fake ones do not allow.
     """
     with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):
         yield

@@ -35,7 +35,13 @@ LLAMA_8B = {
     "tie_word_embeddings": False,
 }
 """The shape of Llama 3 8B."""
-_SMALL = {"num_hidden_layers": 2, "vocab_size": 8192, "hidden_size": 512, "num_attention_heads": 4}
+_SMALL = {
+    "num_hidden_layers": 2,
+    "vocab_size": 8192,
+    "hidden_size": 512,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
 
 
 def run(context: Context) -> Report:
