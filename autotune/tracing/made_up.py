@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,8 +60,7 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         base = models.build_model(config_only, config, recipe.auto_model, notes)
         model: torch.nn.Module = base
         if spec.lora is not None:
-            # Adapters are made where they belong; fake weights cannot be moved even that far.
-            with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):
+            with _unmoved():
                 model = add_adapters(base, spec.lora, recipe.peft_task)
     max_length = models.chosen_max_length(spec, base, recipe.usual_max_length, None, notes)
     row = _row(spec.task, base, max_length)
@@ -96,6 +96,16 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         typical_rows=rows.first,
         count_tokens=lambda batch: int(batch["attention_mask"].sum()),
     )
+
+
+@contextmanager
+def _unmoved() -> Iterator[None]:
+    """Lets modules stay where and what they are.
+
+    Moving one swaps its tensors, which fake ones do not allow.
+    """
+    with patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):
+        yield
 
 
 class _Repeated(torch.utils.data.Dataset[Row]):

@@ -209,6 +209,7 @@ class Recorder(TorchDispatchMode):
             and not kwargs
             and self._places.is_backward
             and not self._places.is_forward_code
+            and getattr(args[0], "shape", None) == getattr(args[1], "shape", ())
         )
 
     def _summed(self, args: Sequence[object], module: str) -> object:

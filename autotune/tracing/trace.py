@@ -120,6 +120,7 @@ class _Trace:
         changes: dict[str, object] = {"use_cpu": True, "tf32": None, "group_by_length": None}
         if arguments.get("fp16"):
             changes |= {"fp16": None, "bf16": True}
+        if workload.facts.precision == "fp16":
             self._notes.append("fp16 is traced as bf16, which takes as many bytes.")
         for name, note in _LEFT_OUT.items():
             if arguments.get(name):

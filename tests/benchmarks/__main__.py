@@ -15,7 +15,7 @@ SETS = {
     "job": ("overhead", "promise", "regret", "rivals"),
     "library": ("call",),
     "ranks": ("averaging", "links", "distributing"),
-    "memory": ("estimate",),
+    "memory": ("memory", "estimate"),
     "tui": ("terminal",),
 }
 """Benchmarks that belong together; the name of a set stands for all of it."""

@@ -1,0 +1,220 @@
+"""Traces against the real allocator of a CPU, and against each other."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
+from autotune.cost.memory.evaluation import evaluation_law
+from autotune.cost.memory.law import static_sizes, training_law
+from autotune.cost.memory.trace import TracedWorkload
+from autotune.errors import WorkloadError
+from autotune.tracing.attention import kernel_for
+from autotune.tracing.made_up import make_up
+from autotune.tracing.request import Target, TraceRequest
+from autotune.tracing.trace import fake_mode, trace
+from autotune.workload.spec import Lora, WorkloadSpec
+from tests.autotune.export.jobs import quiet
+from tests.testing.memory_jobs import Job
+
+EVERY_LAYER = Checkpointing(every_n_layers=1)
+CPU = Target()
+CUDA = Target(kind="cuda", capability=(8, 9))
+
+
+@cache
+def traced(job: Job, target: Target = CPU) -> TracedWorkload:
+    with quiet():
+        return job.trace(forms=(NO_CHECKPOINTING, EVERY_LAYER), target=target)
+
+
+def check(job: Job, configuration: Configuration) -> None:
+    """The law agrees with the allocator to a part in ten thousand."""
+    step = traced(job).of(configuration.checkpointing)
+    assert step is not None, traced(job).untraced
+    law = training_law(step, configuration.accumulation_steps)
+    with quiet():
+        real_bytes = job.peak_bytes(configuration)
+    predicted_bytes = law.peak_bytes(configuration.micro_batch_size)
+    assert predicted_bytes == pytest.approx(real_bytes, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "accumulation_steps", "form"),
+    [(1, 1, NO_CHECKPOINTING), (7, 3, NO_CHECKPOINTING), (1, 2, EVERY_LAYER), (9, 1, EVERY_LAYER)],
+)
+def test_the_law_of_a_language_model_with_dropout_and_padding(
+    size: int, accumulation_steps: int, form: Checkpointing
+) -> None:
+    check(
+        Job(family="GPT-2", dropout=True, padded=True),
+        Configuration(
+            micro_batch_size=size, accumulation_steps=accumulation_steps, checkpointing=form
+        ),
+    )
+
+
+def test_shared_heads_without_padding_keep_no_mask() -> None:
+    job = Job(family="Llama with GQA")
+    check(job, Configuration(micro_batch_size=6, accumulation_steps=2))
+    assert traced(job).facts.attention == ("flash",)
+
+
+def test_gradients_of_shared_weights_are_summed_as_with_real_tensors() -> None:
+    check(Job(family="T5"), Configuration(micro_batch_size=1, accumulation_steps=2))
+    check(
+        Job(family="GPT-2", precision="bf16"),
+        Configuration(micro_batch_size=1, accumulation_steps=1, checkpointing=EVERY_LAYER),
+    )
+
+
+def test_adapters_have_the_only_gradients() -> None:
+    job = Job(family="GPT-2", lora=True)
+    check(job, Configuration(micro_batch_size=4, accumulation_steps=2))
+    found = traced(job)
+    step = found.of(NO_CHECKPOINTING)
+    assert step is not None
+    kinds = {kind: size.at(1) for kind, size in static_sizes(step).items()}
+    assert kinds["optimizer"] < kinds["weights"] / 20
+
+
+def test_the_accelerate_loop_and_another_optimizer() -> None:
+    job = Job(family="GPT-2", driver="accelerate", optim="adamw_torch")
+    check(job, Configuration(micro_batch_size=2, accumulation_steps=2))
+    assert traced(job).facts.optimizer.endswith("tensor by tensor")
+
+
+def test_experts_are_routed_without_values() -> None:
+    check(Job(family="Mixtral"), Configuration(micro_batch_size=5, accumulation_steps=1))
+
+
+def test_the_peak_names_its_place() -> None:
+    step = traced(Job(family="GPT-2", dropout=True, padded=True)).of(EVERY_LAYER)
+    assert step is not None
+    peak = training_law(step, 1).peak(30)
+    assert peak.phase == "backward"
+    assert sum(peak.by_kind.values()) == pytest.approx(peak.num_bytes, abs=len(peak.by_kind))
+    parameters = sum(e.size.at(0) for e in step.setup)
+    assert peak.by_kind["weights"] == parameters
+    assert peak.by_kind["optimizer"] == pytest.approx(2 * parameters, rel=0.01)
+    plain = traced(Job(family="GPT-2", dropout=True, padded=True)).of(NO_CHECKPOINTING)
+    assert plain is not None
+    # Logits, their logarithms of probabilities and the gradient of these: 30 rows of 48 tokens.
+    assert training_law(plain, 1).peak(30).by_kind["logits"] >= 3 * 30 * 47 * 1000 * 4
+
+
+def test_evaluation_keeps_no_activations() -> None:
+    found = traced(Job(family="GPT-2", dropout=True, padded=True))
+    step = found.of(NO_CHECKPOINTING)
+    assert step is not None
+    assert found.evaluation is not None
+    law = evaluation_law(found.evaluation, step)
+    assert law.kept_bytes(8) == 0
+    assert law.peak_bytes(16) < 0.6 * training_law(step, 1).peak_bytes(16)
+
+
+def test_a_device_keeps_other_things_than_a_cpu() -> None:
+    job = Job(family="GPT-2", dropout=True)
+    on_cpu, on_device = (traced(job, target).of(NO_CHECKPOINTING) for target in (CPU, CUDA))
+    assert on_cpu is not None
+    assert on_device is not None
+    # Dropout keeps a byte an element instead of four, and attention is not written out.
+    assert traced(job, CUDA).facts.attention == ("efficient",)
+    assert training_law(on_device, 1).peak_bytes(8) < training_law(on_cpu, 1).peak_bytes(8)
+    # Batches wait on the host.
+    assert not on_device.window
+    assert on_cpu.window
+    checkpointed = traced(job, CUDA).of(EVERY_LAYER)
+    assert checkpointed is not None
+    assert training_law(checkpointed, 1).peak_bytes(8) < training_law(on_device, 1).peak_bytes(8)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "has_mask", "heads", "kernel"),
+    [
+        (torch.bfloat16, (8, 0), False, 2, "flash"),
+        (torch.bfloat16, (7, 5), False, 4, "efficient"),
+        (torch.bfloat16, (8, 0), True, 4, "efficient"),
+        (torch.float32, (9, 0), False, 4, "efficient"),
+        (torch.float32, (9, 0), False, 2, "math"),
+    ],
+)
+def test_the_attention_kernel_of_a_cuda_device(
+    dtype: torch.dtype, capability: tuple[int, int], has_mask: bool, heads: int, kernel: str
+) -> None:
+    query = torch.empty(1, 4, 8, 64, dtype=dtype, device="meta")
+    key = torch.empty(1, heads, 8, 64, dtype=dtype, device="meta")
+    target = Target(kind="cuda", capability=capability)
+    assert kernel_for(target, query=query, key=key, value=key, has_mask=has_mask) == kernel
+
+
+class Routed(GPT2LMHeadModel):  # type: ignore[misc]
+    """Asks for rows that only real values can tell."""
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor
+    ) -> object:
+        output = super().forward(input_ids, attention_mask=attention_mask, labels=labels)
+        output.logits[output.logits > 0].sum()
+        return output
+
+
+def test_what_cannot_be_traced_is_told_in_words(tmp_path: Path) -> None:
+    workload = Job(family="GPT-2").load()
+    workload.model.__class__ = Routed
+    request = TraceRequest(
+        workload=WorkloadSpec(task="causal-lm"),
+        forms=(NO_CHECKPOINTING, Checkpointing(every_n_layers=1, offload=True)),
+    )
+    with quiet():
+        found = trace(workload, request, tmp_path, fake_mode())
+    assert found.steps == ()
+    assert "depends on values" in found.untraced[0].reason
+    assert "host memory" in found.untraced[1].reason
+
+
+def write_config(place: Path) -> str:
+    config = GPT2Config(
+        n_layer=2,
+        n_embd=64,
+        n_head=2,
+        vocab_size=512,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    file = place / "config.json"
+    file.write_text(json.dumps(config.to_dict()))
+    return str(file)
+
+
+def test_a_config_alone_is_traced_on_samples_of_the_length_asked_for(tmp_path: Path) -> None:
+    spec = WorkloadSpec(
+        task="causal-lm",
+        model_config=write_config(tmp_path),
+        max_length=32,
+        lora=Lora(rank=4),
+        precision="fp16",
+    )
+    mode = fake_mode()
+    with quiet():
+        workload = make_up(spec, tmp_path, mode)
+        request = TraceRequest(workload=spec, target=CUDA, forms=(NO_CHECKPOINTING,))
+        found = trace(workload, request, tmp_path, mode)
+    assert found.untraced == ()
+    facts = found.facts
+    assert (facts.sequence_length, facts.precision, facts.target) == (32, "fp16", "cuda")
+    assert facts.num_trainable_parameters < facts.num_parameters / 10
+    assert any("fp16" in note for note in facts.notes)
+
+
+def test_a_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:
+    spec = WorkloadSpec(task="causal-lm", model_config=write_config(tmp_path), max_length=65)
+    with quiet(), pytest.raises(WorkloadError, match="positions for 64 tokens"):
+        make_up(spec, tmp_path, fake_mode())
