@@ -146,18 +146,18 @@ def test_between_steps_weights_and_state_are_there() -> None:
 def test_a_replay_ends_as_it_began_and_never_repeats_a_number() -> None:
     events = list(replay(step_trace(), micro_batch_size=2, accumulation_steps=3, num_steps=2))
     alive: dict[int, Event] = {}
-    for event in events:
-        if event.is_free:
-            del alive[event.storage]
+    for number, is_free, event in events:
+        if is_free:
+            del alive[number]
         else:
-            assert event.storage not in alive
-            alive[event.storage] = event
+            assert number not in alive
+            alive[number] = event
     assert sorted(event.kind for event in alive.values()) == ["optimizer", "weights"]
-    allocated = [event.storage for event in events if not event.is_free]
+    allocated = [number for number, is_free, _ in events if not is_free]
     assert len(set(allocated)) == len(allocated)
     peak = current = 0
-    for event in events:
-        current += event.size.at(20) * (-1 if event.is_free else 1)
+    for _, is_free, event in events:
+        current += event.size.at(20) * (-1 if is_free else 1)
         peak = max(peak, current)
     assert peak == training_law(step_trace(), 3).peak_bytes(20)
 
