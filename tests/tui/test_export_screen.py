@@ -49,16 +49,15 @@ def _said(words: list[str]) -> Document:
 
 def test_pictures_of_an_answer(tmp_path: Path, scripted: ScriptedChildren) -> None:
     run = answers.finished(tmp_path)
+    for columns, rows in ((80, 24), (140, 40)):
 
-    async def body(pilot: Pilot[int]) -> None:
-        await pilot.press("5")
-        await shows(pilot, "6 files in out")
-        goldens.hold_against("recommendation-80x24", text(pilot.app))
-        await pilot.resize_terminal(140, 40)
-        await pilot.pause()
-        goldens.hold_against("recommendation-140x40", text(pilot.app))
+        async def body(pilot: Pilot[int], size: str = f"{columns}x{rows}") -> None:
+            await pilot.press("5")
+            await shows(pilot, "6 files in out")
+            await pilot.pause(0.2)
+            goldens.hold_against(f"recommendation-{size}", text(pilot.app))
 
-    driving.drive(_app(run), (80, 24), body)
+        driving.drive(_app(run), (columns, rows), body)
 
 
 def test_a_picture_of_a_run_in_which_nothing_fits(

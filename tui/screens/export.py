@@ -57,6 +57,8 @@ class ExportScreen(RunScreen):
         self._doing_since_s = 0.0
         self._said = ""
         self._is_fine = True
+        self._fitted_to = 0
+        """Width of the place that the rows are made for."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The answer on one side, the highlighted file beside it or in its place."""
@@ -88,10 +90,11 @@ class ExportScreen(RunScreen):
         """Ends an export that is still being written; what is there stays whole."""
         await self._children.close()
 
-    def on_resize(self) -> None:
-        """Fits the rows to the new width."""
-        if self.is_mounted:
-            self.call_after_refresh(self._show)
+    def on_page_refit(self, event: Page.Refit) -> None:
+        """Fits the rows to the new width, once for all pages."""
+        event.stop()
+        if self._fitted_to != self.query_one("#answer").size.width:
+            self._show()
 
     def show_run(self, now: RunNow) -> None:
         """Shows the answer, or why there is none."""
@@ -128,7 +131,8 @@ class ExportScreen(RunScreen):
 
     def _show(self) -> None:
         # A preview may stand in its place.
-        width = (self.query_one("#answer").size.width or self.size.width - 1) - 2
+        self._fitted_to = self.query_one("#answer").size.width
+        width = (self._fitted_to or self.size.width - 1) - 2
         if width <= 0:
             return
         now, answer, offer = self.now, self._answer, self._offer

@@ -45,6 +45,8 @@ class ProbesScreen(RunScreen):
         """What a probe found that was asked for here."""
         self._doing = ""
         self._said = ""
+        self._fitted_to = 0
+        """Width of the place that the rows are made for."""
 
     def compose_body(self) -> Iterable[Widget]:
         """Device and readings first, what follows beside or below them."""
@@ -74,10 +76,11 @@ class ProbesScreen(RunScreen):
         """Ends a probe that is still running."""
         await self._children.close()
 
-    def on_resize(self) -> None:
-        """Fits the rows to the new width."""
-        if self.is_mounted:
-            self.call_after_refresh(self._show)
+    def on_page_refit(self, event: Page.Refit) -> None:
+        """Fits the rows to the new width, once for all pages."""
+        event.stop()
+        if self._fitted_to != self.query_one("#measured").size.width:
+            self._show()
 
     def show_run(self, now: RunNow) -> None:
         """Shows what this run knows, or who else knows something."""
@@ -110,7 +113,8 @@ class ProbesScreen(RunScreen):
         return bottom if isinstance(bottom, SetupScreen) else None
 
     def _show(self) -> None:
-        if not self.query_one("#measured").size.width:
+        self._fitted_to = self.query_one("#measured").size.width
+        if not self._fitted_to:
             return
         known, job = self._found()
         self._show_doing(known)

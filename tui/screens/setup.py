@@ -61,6 +61,8 @@ class SetupScreen(RunScreen):
         self._inquiry = Inquiry(self._children, self._show)
         self._said = ""
         self._is_composed = False
+        self._fitted_to = 0
+        """Width of the place that the rows are made for."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The form on one side, what follows from it on the other."""
@@ -114,9 +116,11 @@ class SetupScreen(RunScreen):
                 self._fill(form)
         self._show()
 
-    def on_resize(self) -> None:
-        """Fits the rows to the new width."""
-        self.call_after_refresh(self._show)
+    def on_page_refit(self, event: Page.Refit) -> None:
+        """Fits the rows to the new width, once for all pages."""
+        event.stop()
+        if self._fitted_to != self.query_one("#side").size.width:
+            self._show()
 
     @property
     def found(self) -> Found:
@@ -167,7 +171,10 @@ class SetupScreen(RunScreen):
     # What is shown.
 
     def _show(self) -> None:
-        if not self._is_composed or not self.is_attached or not self._has_width():
+        if not self._is_composed or not self.is_attached:
+            return
+        self._fitted_to = self.query_one("#side").size.width
+        if not self._fitted_to:
             return
         self._show_fields()
         self._show_checks()
@@ -183,9 +190,6 @@ class SetupScreen(RunScreen):
         ]
         self.query_one("#steps", Page).show(steps)
         self.query_one("#command", Page).show([Content(self._form.command())])
-
-    def _has_width(self) -> bool:
-        return self.query_one("#side").size.width > 0
 
     def _side_width(self) -> int:
         """Cells of a row beside or below the form."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from textual.content import Content
+from textual.events import Resize
+from textual.message import Message
 from textual.widgets import Static
 
 from tui.widgets.rows import stacked
@@ -17,9 +19,19 @@ class Page(Static):
     Page { height: auto; }
     """
 
+    class Refit(Message):
+        """There is another width for rows than before."""
+
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
         self._shown: Content | None = None
+        self._width = 0
+
+    def on_resize(self, event: Resize) -> None:
+        """Asks whoever made the rows for others."""
+        if event.size.width != self._width:
+            self._width = event.size.width
+            self.post_message(self.Refit())
 
     def show(self, rows: Iterable[Content]) -> bool:
         """Shows rows in the place of those before.
