@@ -58,9 +58,8 @@ def test_a_terminal_that_hangs_up_stops_the_run_and_everything_is_saved(director
 
 def test_without_colour_every_state_is_told_by_glyph_and_word(directory: Path) -> None:
     arguments = ("tune", "--demo", "--name", "one")
-    with contextlib.closing(
-        Terminal(directory, "slow", *arguments, variables={"NO_COLOR": "1"})
-    ) as tty:
+    variables = {"NO_COLOR": "1"}
+    with contextlib.closing(Terminal(directory, "slow", *arguments, variables=variables)) as tty:
         tty.read_until("▸ running")
         tty.type("\x03\x03")
         tty.wait()
