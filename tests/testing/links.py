@@ -104,12 +104,6 @@ class TwoNodes:
         return await_all(started, time_limit_s=time_limit_s)
 
 
-def set_rate(nodes: TwoNodes, rate_mbit: float) -> None:
-    """Gives a link that `shaped` made another rate."""
-    for node in (0, 1):
-        _shape(nodes, node, "change", rate_mbit)
-
-
 def node_environment(node: int, address: str, port: int, num_nodes: int = 2) -> dict[str, str]:
     """Variables that make a process one of several agents, node 0 to open the store."""
     return {

@@ -118,6 +118,7 @@ def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:
     assert "model_accepts_loss_kwargs = False" in (tmp_path / "out" / "trainer.py").read_text()
 
 
+@pytest.mark.slow
 def test_two_ranks_that_average_are_exported(tmp_path: Path) -> None:
     job = jobs.make(jobs.classify_with_lora, tmp_path)
     made = bundle_of(

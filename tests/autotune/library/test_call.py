@@ -320,6 +320,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(_SCRIPT))
     ended = subprocess.run(

@@ -102,7 +102,12 @@ def test_the_rate_of_a_link_is_found_within_a_tenth(tmp_path: Path) -> None:
         commands = [[*torchrun, "--node-rank", str(node), *PROBE] for node in (0, 1)]
         found = found_by_command(*nodes.run(commands, time_limit_s=LIMIT_S))
         assert_rate(found, 100, lambda: found_by_ranks(nodes, tmp_path))
-        links.set_rate(nodes, 50)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_rate_of_a_slower_link_is_found_within_a_tenth(tmp_path: Path) -> None:
+    with links.shaped(50) as nodes:
         found = found_by_ranks(nodes, tmp_path)
         assert_rate(found, 50, lambda: found_by_ranks(nodes, tmp_path))
 
