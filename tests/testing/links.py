@@ -190,7 +190,7 @@ def shaped(rate_mbit: float) -> Iterator[TwoNodes]:
         )
         _raise(nodes)
         for node in (0, 1):
-            _shape(nodes, node, "add", rate_mbit)
+            _shape(nodes, node, rate_mbit)
         yield nodes
 
 
@@ -235,10 +235,10 @@ def _namespaces() -> Iterator[TwoNodes]:
             _ip("netns", "del", name)
 
 
-def _shape(nodes: TwoNodes, node: int, verb: str, rate_mbit: float) -> None:
+def _shape(nodes: TwoNodes, node: int, rate_mbit: float) -> None:
     burst_bytes = max(_BURST_BYTES, round(rate_mbit * 1e6 / 8 * _BURST_S))
     _call(
-        *nodes.command(node, ["tc", "qdisc", verb, "dev", nodes.interfaces[node]]),
+        *nodes.command(node, ["tc", "qdisc", "add", "dev", nodes.interfaces[node]]),
         *("root", "tbf", "rate", f"{rate_mbit:g}mbit"),
         *("burst", str(burst_bytes), "latency", "50ms"),
     )
