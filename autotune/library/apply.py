@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def apply(
-    trainer: Trainer, configuration: Configuration, *, repair_loss: bool, find_unused: bool = False
+    trainer: Trainer,
+    configuration: Configuration,
+    *,
+    repair_loss: bool,
+    baseline: Configuration | None = None,
+    find_unused: bool = False,
 ) -> None:
     """Makes the next `train()` run under a configuration.
 
@@ -33,11 +38,13 @@ def apply(
         trainer: Changed in place; it must not train right now.
         configuration: What is to hold.
         repair_loss: Whether loss parity needs `model_accepts_loss_kwargs = False`.
+        baseline: What the job had when it was tuned; another job is refused where it is known.
         find_unused: Whether ranks that exchange gradients must look for parameters without one.
 
     Raises:
-        UsageError: The Trainer trains right now, has another number of ranks, its model has no
-            switch for checkpointing, or its ranks cannot train by themselves.
+        UsageError: The Trainer trains right now, has another number of ranks or another global
+            batch size than the job that was tuned, its model has no switch for checkpointing, or
+            its ranks cannot train by themselves.
     """
     if not isinstance(trainer, base_trainer()):
         raise UsageError(
@@ -70,6 +77,15 @@ def apply(
         ),
         local_sgd_steps=averaging.local_sgd_steps if averaging is not None else 1,
     )
+    if baseline is not None and before.global_batch_size not in (
+        baseline.global_batch_size,
+        configuration.global_batch_size,
+    ):
+        raise UsageError(
+            f"This Trainer trains on {before.global_batch_size} samples in an optimizer step, and "
+            f"the job that was tuned on {baseline.global_batch_size}.",
+            "Tune this Trainer, or give it the batch size and accumulation steps of that job.",
+        )
     if repair_loss:
         trainer.model_accepts_loss_kwargs = False
     if find_unused and arguments.world_size > 1 and arguments.ddp_find_unused_parameters is None:

@@ -29,7 +29,7 @@ from autotune.errors import (
 from autotune.goal import Budget, Goal
 from autotune.journal import read
 from autotune.library import notebook, ranks, stored
-from autotune.library.checks import check
+from autotune.library.checks import check, path_of
 from autotune.library.parking import parked
 from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
@@ -140,7 +140,11 @@ def tune(
         sampler=sampler,
         local_sgd=local_sgd,
         seed=seed,
+        storage=storage,
+        name=name,
     )
+    place = path_of("run_dir", run_dir)
+    wanted = path_of("out", out) if out is not None else None
     parts = {
         "model": model,
         "train_dataset": train_dataset,
@@ -189,12 +193,10 @@ def tune(
             alone=ranks.spans_machines(num_ranks),
             seed=seed,
             storage=storage,
-            out=str(out) if out is not None else None,
+            out=str(wanted) if wanted is not None else None,
             parent_process=os.getpid(),
         )
-        call = _Call(
-            job, request, Path(run_dir).expanduser(), name, display, fresh=fresh, park=park
-        )
+        call = _Call(job, request, place, name, display, fresh=fresh, park=park)
         if num_ranks == 1:
             found = call.answer()
         else:
@@ -218,6 +220,11 @@ def _maker(given: object) -> Callable[[], Trainer]:
         raise UsageError(
             f"tune() was given a model, a {type(given).__name__}.",
             "Give it the Trainer; or the model as model=…, with args=… and train_dataset=….",
+        )
+    if isinstance(given, type):
+        raise UsageError(
+            f"tune() was given the class {given.__name__}.",
+            "Give it a Trainer that was made, or a function that makes one.",
         )
     if not callable(given):
         raise UsageError(

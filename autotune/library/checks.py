@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from autotune.display import DISPLAYS
 from autotune.errors import UsageError
 from autotune.goal import Budget, Goal
 from autotune.request import SAMPLERS
+from autotune.run_directory import checked_name
+
+
+def path_of(name: str, value: object) -> Path:
+    """An argument that names a place.
+
+    Raises:
+        UsageError: It is no path, or an empty one.
+    """
+    try:
+        text = os.fspath(value)  # type: ignore[call-overload]
+    except TypeError:
+        raise UsageError(
+            f"{name} is a {type(value).__name__}.", "Give a path, as text or as a pathlib.Path."
+        ) from None
+    if not text:
+        raise UsageError(f"{name} is an empty path.", "Name a place; '.' is the present one.")
+    return Path(os.fsdecode(text)).expanduser()
 
 
 def check(
@@ -16,15 +37,18 @@ def check(
     sampler: object,
     local_sgd: object,
     seed: object,
+    storage: object,
+    name: object,
 ) -> None:
     """Says what is of the wrong kind before anything starts.
 
     Raises:
         UsageError: One of them is.
     """
-    for name, value, known in (("display", display, DISPLAYS), ("sampler", sampler, SAMPLERS)):
+    choices = (("display", display, DISPLAYS), ("sampler", sampler, SAMPLERS))
+    for what, value, known in choices:
         if value not in known:
-            raise UsageError(f"There is no {name} {value!r}.", f"Choose one of {', '.join(known)}.")
+            raise UsageError(f"There is no {what} {value!r}.", f"Choose one of {', '.join(known)}.")
     if goal is not None and not isinstance(goal, Goal):
         raise UsageError(
             f"The goal is a {type(goal).__name__}.",
@@ -43,3 +67,10 @@ def check(
         )
     if not isinstance(seed, int) or not 0 <= seed < 2**32:
         raise UsageError(f"The seed {seed!r} is none.", "Give a whole number from 0 to 2**32 - 1.")
+    texts = (("storage", storage, "an Optuna storage URL"), ("name", name, "the run's name"))
+    for argument, value, meant in texts:
+        if value is not None and not isinstance(value, str):
+            kind = type(value).__name__
+            raise UsageError(f"The {argument} is a {kind}.", f"Give {meant} as text.")
+    if isinstance(name, str):
+        checked_name(name)

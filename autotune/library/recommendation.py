@@ -19,6 +19,7 @@ from autotune.events import Document
 from autotune.export import document as documents
 from autotune.export.document import RecommendationDocument
 from autotune.library import html
+from autotune.library.checks import path_of
 from autotune.run_directory import RunDirectory
 from autotune.units import format_bytes, format_change, format_rate
 
@@ -49,6 +50,9 @@ class Recommendation:
     run: Path | None = field(default=None, compare=False)
     """The run's directory, where it is at hand."""
     _arguments: TrainingArguments | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"<Recommendation {self.summary}>"
 
     @classmethod
     def of(
@@ -214,7 +218,8 @@ class Recommendation:
             trainer: Changed in place.
 
         Raises:
-            UsageError: It trains right now, or the configuration cannot hold on it.
+            UsageError: It trains right now, trains on another global batch size than the job
+                that was tuned, or the configuration cannot hold on it.
 
         Example:
             >>> recommendation.apply(trainer)
@@ -228,6 +233,7 @@ class Recommendation:
             trainer,
             self.configuration,
             repair_loss=self._repairs_loss,
+            baseline=self.baseline,
             find_unused=job is not None and job.has_unused_parameters,
         )
 
@@ -336,6 +342,7 @@ class Recommendation:
         """
         from autotune.delivery import export_run
 
+        place = path_of("directory", directory)
         if self.run is None:
             name = self.evidence.run
             raise ExportError(
@@ -350,21 +357,30 @@ class Recommendation:
         is_recommended = self.configuration == self.evidence.recommendation.configuration
         files = export_run(
             RunDirectory(self.run),
-            Path(directory),
+            place,
             alternative=None if is_recommended else kinds[0],
             force=force,
         )
-        return tuple(Path(directory) / file.name for file in files)
+        return tuple(place / file.name for file in files)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes `recommendation.json`, which `autotune.load` reads.
+
+        Raises:
+            UsageError: It cannot be written there.
 
         Example:
             >>> recommendation.save("recommendation.json")
             >>> autotune.load("recommendation.json") == recommendation
             True
         """
-        Path(path).write_text(documents.as_json(self.document), encoding="utf-8")
+        place = path_of("path", path)
+        try:
+            place.write_text(documents.as_json(self.document), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(
+                f"{place} cannot be written: {error.strerror}.", "Choose another file."
+            ) from error
 
     def __str__(self) -> str:
         return self.summary
@@ -387,7 +403,7 @@ def load(path: str | PathLike[str]) -> Recommendation:
         >>> autotune.load(path_to_recommendation).configuration.global_batch_size
         16
     """
-    place = Path(path).absolute()
+    place = path_of("path", path).absolute()
     if place.is_dir():
         place = place / "recommendation.json"
     try:

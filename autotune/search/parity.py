@@ -14,7 +14,7 @@ from autotune.events import ParityChecked
 from autotune.outcome import Stopped
 from autotune.search.session import Session
 from autotune.trial.pool import WorkerPool
-from autotune.trial.protocol import CheckParity, ParityFound
+from autotune.trial.protocol import CannotLoad, CheckParity, ParityFound
 
 LOSS_TOLERANCE = 1e-5
 GRADIENT_TOLERANCE = 1e-4
@@ -29,6 +29,9 @@ def check_parity(session: Session, pool: WorkerPool, baseline: Configuration) ->
         session: Where a check that could not be made is warned of.
         pool: Who carries it out.
         baseline: No more rows are taken than one of its ranks trains on in a step.
+
+    Raises:
+        WorkloadError: The loss is no number, so that there is nothing to be tuned.
     """
     per_device = baseline.global_batch_size // baseline.world_size
     num_rows = min(NUM_ROWS, 2 ** int(math.log2(per_device)))
@@ -39,6 +42,8 @@ def check_parity(session: Session, pool: WorkerPool, baseline: Configuration) ->
         log=session.run.path / "checks.log",
         time_limit_s=CHECK_LIMIT_S,
     )
+    if isinstance(reply, CannotLoad):
+        raise reply.exception
     if isinstance(reply, ParityFound):
         judged = judge_parity(reply, num_rows)
         return replace(judged, unused_parameters=reply.unused_parameters)

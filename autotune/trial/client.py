@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-from autotune.errors import ERRORS_BY_NAME, AutotuneError
+from autotune.errors import AutotuneError
 from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
@@ -115,7 +115,7 @@ class Worker:
                 return reply
             case CannotLoad():
                 self.close()
-                raise ERRORS_BY_NAME.get(reply.error, AutotuneError)(reply.cause, reply.remedy)
+                raise reply.exception
             case Stopped():
                 return reply
             case TimedOut():

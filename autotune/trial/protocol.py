@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration
+from autotune.errors import ERRORS_BY_NAME, AutotuneError
 from autotune.outcome import (
     Distances,
     Exchange,
@@ -164,13 +165,23 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CannotLoad:
-    """The workload could not be loaded: a fault of the input, in words."""
+    """The workload could not be loaded or trained on: a fault of the input, in words."""
 
     error: str
     """Name of a class in `autotune.errors`."""
     cause: str
     remedy: str | None
     kind: Literal["cannot_load"] = "cannot_load"
+
+    @classmethod
+    def of(cls, error: AutotuneError) -> Self:
+        """What an error says."""
+        return cls(error=type(error).__name__, cause=error.cause, remedy=error.remedy)
+
+    @property
+    def exception(self) -> AutotuneError:
+        """The error again."""
+        return ERRORS_BY_NAME.get(self.error, AutotuneError)(self.cause, self.remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

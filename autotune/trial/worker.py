@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, WorkloadError
 from autotune.outcome import Failed
 from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
@@ -124,9 +124,7 @@ class Worker:
                 Path(self.options.working_directory),
             )
         except AutotuneError as error:
-            self.channel.send(
-                CannotLoad(error=type(error).__name__, cause=error.cause, remedy=error.remedy)
-            )
+            self.channel.send(CannotLoad.of(error))
             raise SystemExit(0) from error
         except Exception as error:  # noqa: BLE001  (the engine is told, whatever it is)
             traceback.print_exc()
@@ -255,13 +253,16 @@ class Worker:
                         workload, command.every_n_layers, driver=driver, output_dir=output_dir
                     )
                 case CheckParity():
-                    return check_parity(
-                        workload,
-                        num_rows=command.num_rows,
-                        accumulation_steps=command.accumulation_steps,
-                        driver=driver,
-                        output_dir=output_dir,
-                    )
+                    try:
+                        return check_parity(
+                            workload,
+                            num_rows=command.num_rows,
+                            accumulation_steps=command.accumulation_steps,
+                            driver=driver,
+                            output_dir=output_dir,
+                        )
+                    except WorkloadError as error:
+                        return CannotLoad.of(error)
                 case MeasureMemory():
                     self._fence(command.memory_fence_bytes)
                     stepper = self._stepper(workload, command, output_dir)

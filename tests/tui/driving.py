@@ -44,7 +44,7 @@ def drive(app: App[int], size: Size, body: Callable[[Driver], Awaitable[None]]) 
     asyncio.run(run())
 
 
-async def until(pilot: Driver, condition: Callable[[], bool], limit_s: float = 20.0) -> None:
+async def until(pilot: Driver, condition: Callable[[], bool], limit_s: float = 90.0) -> None:
     """Waits until something holds; a slow machine has time."""
     deadline_s = time.monotonic() + limit_s
     while not condition():

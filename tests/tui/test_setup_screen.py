@@ -243,7 +243,9 @@ def test_the_run_is_started_by_the_command_line_and_then_followed(
         await shows(pilot, "3 search  one")
         assert used.asked[-1] == ["tune", "--demo", "--name", "one", "--detach", "--json"]
         # The same name again: the remedy's switches are offered, nothing is overwritten unasked.
-        await pilot.press("1", "r")
+        await pilot.press("1")
+        await until(pilot, lambda: app.front is not None and app.front.NAME == "setup")
+        await pilot.press("r")
         await shows(pilot, "There is a run 'one' already.")
         await pilot.press("f")
         await until(pilot, lambda: len(used.asked) > 1 and "--fresh" in used.asked[-1])

@@ -84,7 +84,7 @@ class Supervisor:
         except WorkerDiedError as error:
             return Failed(cause=error.cause, remedy=error.remedy)
         except AutotuneError as error:
-            return CannotLoad(error=type(error).__name__, cause=error.cause, remedy=error.remedy)
+            return CannotLoad.of(error)
 
     def answered(
         self, envelope: Envelope, meeting: str, on_progress: Callable[[Progress], None] | None

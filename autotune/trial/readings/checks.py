@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
+from autotune.errors import WorkloadError
 from autotune.trial.device import allocated_bytes
 from autotune.trial.failure import describe, memory_verdict
 from autotune.trial.protocol import CheckpointingTried, ParityFound
@@ -63,7 +64,10 @@ def check_parity(
             repaired = _compare(stepper, whole, parts)
     for loss in losses:
         if not math.isfinite(loss):
-            raise ValueError(f"The loss of the model is {loss} on {num_rows} rows of the data.")
+            raise WorkloadError(
+                f"The loss of the model is {loss} on {num_rows} rows of the data, before any step.",
+                "Look at the labels, the data and the weights: training would learn nothing.",
+            )
     unused = _unused_parameters(stepper, parts[0])
     return ParityFound(
         losses=losses,

@@ -117,6 +117,13 @@ def job_of_parts(
             f"The model is a {type(model).__name__}, not a torch.nn.Module.",
             "Give tune() the model itself, or a function that makes a Trainer.",
         )
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise UsageError(
+                f"{name} of the model is on the meta device, and has no values.",
+                "Load or initialise all weights before tune(), or give it a function that makes "
+                "the Trainer with them.",
+            )
     if not isinstance(arguments, TrainingArguments):
         raise UsageError(
             f"args is a {type(arguments).__name__}, not TrainingArguments.",

@@ -352,6 +352,12 @@ def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
         ({"trainer": make_trainer, "local_sgd": "often"}, "local_sgd cannot be 'often'"),
         ({"trainer": make_trainer, "local_sgd": 0}, "local_sgd cannot be 0"),
         ({"trainer": make_trainer, "name": "../x"}, r"cannot be called '\.\./x'"),
+        ({"trainer": make_trainer, "name": 3}, "The name is a int"),
+        ({"trainer": make_trainer, "storage": 3}, "The storage is a int"),
+        ({"trainer": make_trainer, "run_dir": 3}, "run_dir is a int"),
+        ({"trainer": make_trainer, "run_dir": ""}, "run_dir is an empty path"),
+        ({"trainer": make_trainer, "out": 3}, "out is a int"),
+        ({"trainer": Trainer}, "was given the class Trainer"),
     ],
 )
 def test_a_call_that_cannot_work_says_why(asked: dict[str, object], says: str) -> None:

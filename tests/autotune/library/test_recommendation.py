@@ -122,12 +122,35 @@ def test_local_sgd_of_one_rank_does_nothing(recommendation: Recommendation) -> N
 
 
 def test_arguments_alone_do_not_mend_a_loss_and_say_so(tmp_path: Path) -> None:
-    found = Recommendation.of(document(chosen=configuration(1, 4), loss_repair=True))
+    told = document(chosen=configuration(1, 4), baseline=configuration(2, 2), loss_repair=True)
+    found = Recommendation.of(told)
     with pytest.warns(UserWarning, match="multiplied by the accumulation steps"):
         found.training_arguments(live.arguments(tmp_path))
     trainer = live.trainer(tmp_path)
     found.apply(trainer)
     assert trainer.model_accepts_loss_kwargs is False
+
+
+def test_another_job_is_not_given_another_global_batch(tmp_path: Path) -> None:
+    found = Recommendation.of(document(configuration(8, 1), configuration(4, 2)))
+    trainer = live.trainer(tmp_path)
+    with pytest.raises(UsageError, match=r"trains on 4 samples .* was tuned on 8") as caught:
+        found.apply(trainer)
+    assert caught.value.remedy
+    assert trainer.args.per_device_train_batch_size == 2
+
+
+def test_places_that_are_none_are_told(recommendation: Recommendation, tmp_path: Path) -> None:
+    for use in (recommendation.save, recommendation.export, load):
+        with pytest.raises(UsageError, match="is a int"):
+            use(3)  # type: ignore[arg-type]
+    for place in (tmp_path, tmp_path / "nowhere" / "file"):
+        with pytest.raises(UsageError, match="cannot be written"):
+            recommendation.save(place)
+
+
+def test_a_prompt_shows_the_answer_in_one_line(recommendation: Recommendation) -> None:
+    assert repr(recommendation) == f"<Recommendation {recommendation.summary}>"
 
 
 def test_a_notebook_shows_a_table_without_markup_of_others(

@@ -140,3 +140,10 @@ def test_every_attribute_of_the_base_class_is_known() -> None:
     from autotune.workload.live.job import _names_of_base
 
     assert {"model", "accelerator", "optimizer", "lr_scheduler", "state"} <= _names_of_base()
+
+
+def test_a_model_without_values_is_refused(tmp_path: Path) -> None:
+    trainer = live.trainer(tmp_path)
+    trainer.model.transformer.ln_f.to("meta")
+    with pytest.raises(UsageError, match=r"ln_f\.weight of the model is on the meta device"):
+        job_of_trainer(trainer)

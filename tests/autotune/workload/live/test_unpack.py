@@ -235,7 +235,7 @@ def test_a_loss_that_is_no_number_is_told_and_timed_all_the_same(tmp_path: Path)
     trainer = live.trainer(tmp_path, options={"compute_loss_func": nothing}, max_grad_norm=0.0)
     workload = unpacked(trainer, tmp_path)
     place = str(tmp_path / "trial")
-    with pytest.raises(ValueError, match="loss of the model is nan on 4 rows"):
+    with pytest.raises(WorkloadError, match="loss of the model is nan on 4 rows"):
         check_parity(workload, num_rows=4, accumulation_steps=2, driver="trainer", output_dir=place)
     stepper = TrainerStepper(workload, configuration(2, 2), place)
     speed = SpeedSession(stepper, lambda progress: None).block(min_steps=2, max_steps=2)
