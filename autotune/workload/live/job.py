@@ -124,6 +124,11 @@ def job_of_parts(
                 "Load or initialise all weights before tune(), or give it a function that makes "
                 "the Trainer with them.",
             )
+    if _is_purely_quantised(model):
+        raise UsageError(
+            "The model is quantised and has no adapters, so that it cannot be trained.",
+            "Put adapters on it with peft's get_peft_model, or load it without quantisation.",
+        )
     if not isinstance(arguments, TrainingArguments):
         raise UsageError(
             f"args is a {type(arguments).__name__}, not TrainingArguments.",
@@ -161,6 +166,15 @@ def job_of_parts(
         trainer_options=trainer_options or {},
         trainer_attributes=trainer_attributes or {},
     )
+
+
+def _is_purely_quantised(model: torch.nn.Module) -> bool:
+    """Whether a Trainer would refuse to train it, as it does where there is nothing to train."""
+    if not getattr(model, "is_quantized", False):
+        return False
+    has_adapters = hasattr(model, "peft_config") or getattr(model, "_hf_peft_config_loaded", False)
+    quantizer = getattr(model, "hf_quantizer", None)
+    return not has_adapters and not getattr(quantizer, "is_trainable", False)
 
 
 def is_checkpointing(model: torch.nn.Module) -> bool:

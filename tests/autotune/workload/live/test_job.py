@@ -147,3 +147,13 @@ def test_a_model_without_values_is_refused(tmp_path: Path) -> None:
     trainer.model.transformer.ln_f.to("meta")
     with pytest.raises(UsageError, match=r"ln_f\.weight of the model is on the meta device"):
         job_of_trainer(trainer)
+
+
+def test_a_quantised_model_is_refused_unless_it_has_something_to_train(tmp_path: Path) -> None:
+    trainer = live.trainer(tmp_path)
+    trainer.model.is_quantized = True
+    with pytest.raises(UsageError, match="is quantised and has no adapters") as caught:
+        job_of_trainer(trainer)
+    assert "get_peft_model" in (caught.value.remedy or "")
+    trainer.model.hf_quantizer = SimpleNamespace(is_trainable=True)
+    assert job_of_trainer(trainer).model is trainer.model
