@@ -18,9 +18,9 @@ from autotune.events import (
 from autotune.journal import Journal, read
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
+from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.preparation import prepare_job, trial_plan, worker_pool
 from autotune.search.session import Session
-from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialResult, run_trial
 from autotune.view import RunView, TrialView, fold
 from probes.machine import Machine, machine_adapter

@@ -35,17 +35,17 @@ from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
-from autotune.search import storage_faults
 from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
 from autotune.search.batch_size import try_batch_sizes
-from autotune.search.closing import with_trials
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
-from autotune.search.history import History, finished_trials
+from autotune.search.evidence.closing import with_trials
+from autotune.search.evidence.history import History, finished_trials
 from autotune.search.link import know_link
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
+from autotune.search.studies import storage_faults
 from autotune.starting import library_versions
 from autotune.view import RunView, fold
 from autotune.workload.spec import Capsule

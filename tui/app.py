@@ -277,7 +277,7 @@ class AutotuneApp(App[int]):
             self._paint_timer.stop()
             self._paint_timer = None
         front = self.front
-        if front is not None and front.is_mounted:
+        if front is not None and front.is_whole:
             front.bring_up_to_date()
 
     def _tick(self) -> None:
@@ -285,7 +285,7 @@ class AutotuneApp(App[int]):
 
         front = self.front
         is_running = self.latest.is_alive and not is_quiet(self.latest.view)
-        if front is not None and front.is_mounted and is_running:
+        if front is not None and front.is_whole and is_running:
             front.tick()
 
     @property

@@ -15,8 +15,8 @@ from autotune.outcome import Measured
 from autotune.request import Request
 from autotune.search.averaging import local_sgd_model
 from autotune.search.batch_size import efficiency_of, noise_of
-from autotune.search.history import History
-from autotune.search.ranking import AlternativeKind
+from autotune.search.evidence.history import History
+from autotune.search.evidence.ranking import AlternativeKind
 from autotune.trial.environment import shared
 from autotune.view import RunView
 from autotune.workload.facts import WorkloadFacts

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autotune.configuration import Configuration
 from autotune.outcome import MemoryUse
-from autotune.search.history import History
+from autotune.search.evidence.history import History
 from autotune.units import format_bytes
 from autotune.view import RunView
 from autotune.workload.facts import WorkloadFacts

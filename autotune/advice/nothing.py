@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.outcome import PROCESS_ALONE, Measured, Outcome, OutOfMemory
-from autotune.search.history import History
+from autotune.search.evidence.history import History
 from autotune.units import format_bytes
 
 

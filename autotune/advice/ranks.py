@@ -11,10 +11,10 @@ from autotune.cost.communication import Rate, break_even_steps
 from autotune.cost.decision import Rival, Way, explain
 from autotune.cost.drift import describe_drift
 from autotune.outcome import Exchange, Measured
-from autotune.search.finished import MeasuredTrial
-from autotune.search.history import History
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.ranking import Standing
 from autotune.search.link import link_in
-from autotune.search.ranking import Standing
 from autotune.units import (
     format_bytes,
     format_quantity,

@@ -10,7 +10,7 @@ from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.events import Confirmed
 from autotune.outcome import Measured, OutOfMemory
 from autotune.search.batch_size import advice, noise_of
-from autotune.search.history import History
+from autotune.search.evidence.history import History
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts

@@ -25,8 +25,8 @@ from autotune.cost.learning import (
 from autotune.events import LocalSGDPredicted
 from autotune.outcome import Exchange
 from autotune.search.engine import Engine
-from autotune.search.finished import MeasuredTrial
-from autotune.search.history import History
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.history import History
 from autotune.workload.facts import WorkloadFacts
 
 COMPUTE_TIE = 0.05

@@ -16,7 +16,7 @@ from autotune.cost.learning import SampleEfficiency, batch_efficiency, optimizer
 from autotune.cost.noise import NoiseScale, estimate_noise_scale, has_pair
 from autotune.events import NoiseScaleMeasured
 from autotune.search.engine import Engine
-from autotune.search.finished import MeasuredTrial
+from autotune.search.evidence.finished import MeasuredTrial
 from autotune.search.parity import CHECK_LIMIT_S
 from autotune.trial.protocol import GradientsMeasured, MeasureGradients
 from autotune.workload.facts import WorkloadFacts

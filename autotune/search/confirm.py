@@ -17,8 +17,8 @@ from autotune.events import ConfirmationContinued, Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
 from autotune.search.engine import Engine
-from autotune.search.finished import MeasuredTrial
-from autotune.search.statistics import Ratio, ratio_of_times, samples_per_s_interval
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.statistics import Ratio, ratio_of_times, samples_per_s_interval
 from autotune.search.trials import TrialResult
 from autotune.trial.protocol import WARMUP_STEPS
 from probes.memory import read_memory

@@ -9,8 +9,8 @@ from pathlib import Path
 from autotune.configuration import Configuration
 from autotune.outcome import Measured, MemoryUse, Outcome, Speed, Stopped, TimedOut
 from autotune.search.engine import Engine
-from autotune.search.finished import MeasuredTrial
-from autotune.search.statistics import samples_per_s_interval
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.trials import as_outcome
 from autotune.trial.client import Worker
 from autotune.trial.protocol import (

@@ -18,12 +18,12 @@ from autotune.events import (
     TrialStarted,
 )
 from autotune.outcome import Measured, Outcome, Purpose, Stopped, TimedOut
-from autotune.search.closing import with_trial
-from autotune.search.finished import Arrival, FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import Arrival, FinishedTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.order import Next, Over, Wait
 from autotune.search.session import Session
-from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialPlan, TrialResult, run_trial
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import Progress

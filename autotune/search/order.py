@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.outcome import Failed, OutOfMemory, TimedOut
-from autotune.search.history import History
-from autotune.search.outlook import Outlook
+from autotune.search.evidence.history import History
+from autotune.search.evidence.outlook import Outlook
 from autotune.space import distance
 
 GAIN_WORTH_A_TRIAL = 0.01

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.request import Request
-from autotune.search.claims import Holder
 from autotune.search.engine import Strategy
-from autotune.search.finished import Arrival, FinishedTrial
-from autotune.search.history import History
-from autotune.search.identity import identity_of
+from autotune.search.evidence.finished import Arrival, FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.search.order import Next, Over, Wait, next_candidate
 from autotune.search.session import Session
-from autotune.search.study import Study
+from autotune.search.studies.claims import Holder
+from autotune.search.studies.identity import identity_of
+from autotune.search.studies.study import Study
 
 PATIENCE = 12
 """Sampled trials without a new best after which the search ends."""

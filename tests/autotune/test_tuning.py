@@ -22,8 +22,8 @@ from autotune.goal import Goal
 from autotune.journal import Journal, read
 from autotune.run_directory import RunDirectory
 from autotune.search.engine import Engine
-from autotune.search.finished import Arrival
-from autotune.search.history import History
+from autotune.search.evidence.finished import Arrival
+from autotune.search.evidence.history import History
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool

@@ -14,7 +14,7 @@ from pathlib import Path
 from pydantic import JsonValue, TypeAdapter
 
 from autotune.errors import AutotuneError
-from autotune.search.statistics import Ratio, ratio_of_times
+from autotune.search.evidence.statistics import Ratio, ratio_of_times
 from autotune.units import format_bytes
 from tests.benchmarks.harness import Context, Reading, Report, Row, Verdict, say
 from tests.testing import links

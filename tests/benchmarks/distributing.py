@@ -22,7 +22,7 @@ from autotune.cost.communication import choose_local_sgd_steps, step_s
 from autotune.cost.learning import LocalSGDModel
 from autotune.errors import AutotuneError
 from autotune.outcome import Exchange
-from autotune.search.statistics import ratio_of_times
+from autotune.search.evidence.statistics import ratio_of_times
 from tests.benchmarks.distributing_node import DDP, LOCAL, ONE
 from tests.benchmarks.harness import Context, Reading, Report, Row, Verdict, say
 from tests.testing import links

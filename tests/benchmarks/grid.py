@@ -17,9 +17,9 @@ from autotune.journal import Journal
 from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory, Speed
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
+from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
-from autotune.search.statistics import samples_per_s_interval
 from autotune.search.trials import TrialPlan, as_outcome, measured
 from autotune.starting import library_versions
 from autotune.trial.environment import trial_environment

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from autotune.errors import AutotuneError
 from autotune.run_directory import write_atomically, write_json
-from autotune.search.statistics import Ratio, settled
+from autotune.search.evidence.statistics import Ratio, settled
 from autotune.starting import library_versions
 from autotune.units import format_bytes
 from probes.known import known_machine

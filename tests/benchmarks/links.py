@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from autotune.errors import AutotuneError
-from autotune.search.statistics import Ratio, ratio_of_times
+from autotune.search.evidence.statistics import Ratio, ratio_of_times
 from probes.collectives.probe import measure
 from probes.known import known_machine
 from probes.link import Link

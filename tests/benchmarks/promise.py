@@ -15,7 +15,7 @@ from autotune.errors import AutotuneError
 from autotune.export.running.rerun import measure_script
 from autotune.outcome import Speed
 from autotune.request import Driver
-from autotune.search.statistics import ratio_of_times, settled
+from autotune.search.evidence.statistics import ratio_of_times, settled
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import WARMUP_STEPS, MeasureSpeed, SpeedMeasured
 from tests.benchmarks.harness import Context, Reading, Report, Row, judge_promise, say

@@ -25,11 +25,11 @@ from autotune.search.confirm import (
 )
 from autotune.search.contestant import Contestant
 from autotune.search.engine import Engine
-from autotune.search.finished import MeasuredTrial
-from autotune.search.history import History
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.statistics import Ratio, ratio_of_times
 from autotune.search.order import next_candidate
 from autotune.search.preparation import worker_pool
-from autotune.search.statistics import Ratio, ratio_of_times
 from tests.benchmarks.grid import Grid, measure_grid, session_of
 from tests.benchmarks.harness import Context, Reading, Report, Row, judge_at_most, say
 from tests.benchmarks.jobs import CAUSAL, LONG_REVIEWS, REVIEWS

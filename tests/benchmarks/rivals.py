@@ -16,8 +16,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.export.child import ask
+from autotune.search.evidence.statistics import ratio_of_times
 from autotune.search.order import next_candidate
-from autotune.search.statistics import ratio_of_times
 from autotune.units import format_bytes
 from tests.benchmarks.grid import Grid, measure_grid
 from tests.benchmarks.harness import Context, Reading, Report, Row, say

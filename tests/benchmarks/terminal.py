@@ -20,11 +20,11 @@ from autotune.outcome import Measured
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, write_json
 from autotune.search.engine import Engine
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.statistics import ratio_of_times
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
-from autotune.search.statistics import ratio_of_times
 from tests.benchmarks.grid import session_of
 from tests.benchmarks.harness import (
     Context,

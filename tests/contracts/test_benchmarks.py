@@ -7,7 +7,7 @@ import importlib
 import pytest
 
 from autotune.goal import usable_bytes
-from autotune.search.statistics import Ratio
+from autotune.search.evidence.statistics import Ratio
 from tests.benchmarks import __main__ as benchmarks
 from tests.benchmarks.averaging import judge_faster
 from tests.benchmarks.grid import choose_limit

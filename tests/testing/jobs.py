@@ -14,7 +14,7 @@ from autotune.journal import Journal
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.engine import Engine, Limits
-from autotune.search.history import History
+from autotune.search.evidence.history import History
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy

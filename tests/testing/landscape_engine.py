@@ -27,10 +27,10 @@ from autotune.request import Request, SamplerName
 from autotune.run_directory import RunDirectory
 from autotune.search import strategy as strategies
 from autotune.search.engine import Engine, Limits
-from autotune.search.heartbeat import Patience
-from autotune.search.history import History
+from autotune.search.evidence.history import History
 from autotune.search.session import Session
-from autotune.search.study import Study
+from autotune.search.studies.heartbeat import Patience
+from autotune.search.studies.study import Study
 from autotune.search.trials import TrialPlan
 from autotune.starting import engine_environment
 from autotune.trial.pool import WorkerPool

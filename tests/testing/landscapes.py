@@ -17,12 +17,12 @@ from pydantic import Field, TypeAdapter
 
 from autotune.configuration import Configuration, default_baseline
 from autotune.outcome import Measured, MemoryUse, Outcome, OutOfMemory, Speed
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial, MeasuredTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial, MeasuredTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.ranking import Standing
+from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.order import Next, Over
-from autotune.search.ranking import Standing
-from autotune.search.statistics import samples_per_s_interval
 from autotune.space import Space, plan
 from autotune.workload.facts import CheckpointingForm
 

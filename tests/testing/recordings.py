@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.outcome import Measured
-from autotune.search.finished import MeasuredTrial
-from autotune.search.ranking import Standing
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.ranking import Standing
 from tests.testing.landscapes import Landscape
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -10,10 +10,10 @@ from typing import cast
 from autotune.configuration import Configuration
 from autotune.events import Event
 from autotune.outcome import Outcome, Purpose
-from autotune.search.closing import with_trial
 from autotune.search.engine import Engine
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 
 
 @dataclass

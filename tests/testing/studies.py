@@ -13,13 +13,13 @@ from autotune.configuration import Configuration
 from autotune.events import StudyOpened
 from autotune.outcome import Outcome
 from autotune.request import SamplerName
-from autotune.search.claims import Holder
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
-from autotune.search.heartbeat import Patience
-from autotune.search.history import History
-from autotune.search.identity import StudyIdentity
-from autotune.search.study import Study
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
+from autotune.search.studies.claims import Holder
+from autotune.search.studies.heartbeat import Patience
+from autotune.search.studies.identity import StudyIdentity
+from autotune.search.studies.study import Study
 from tests.testing.landscapes import CPU_SHORT, Landscape, make_landscape
 
 LANDSCAPE = make_landscape(CPU_SHORT, fraction_out=0.4, baseline_size=2)

@@ -8,7 +8,7 @@ has seen; never while the view is held or a trial's speed is measured on the pro
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, cast
 
 from textual.app import ComposeResult
@@ -75,6 +75,18 @@ class RunScreen(Screen[None]):
         """The run as it is shown; while the view is held, as it was then."""
         return self.owner.shown
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether its widgets are all there.
+
+        A screen that closes with the app counts as mounted when some of them are gone already.
+        """
+        return self.is_mounted and self.app.is_running
+
+    def every_second(self, show: Callable[[], None]) -> None:
+        """Calls `show` once a second, as long as the screen is whole."""
+        self.set_interval(1.0, lambda: show() if self.is_whole else None)
+
     def bring_up_to_date(self) -> None:
         """Shows the run, if it is another one than this screen has seen."""
         now = self.now
@@ -137,5 +149,5 @@ class RunScreen(Screen[None]):
 
     def on_screen_resume(self) -> None:
         """Shows what happened while another screen was in front."""
-        if self.is_mounted:
+        if self.is_whole:
             self.bring_up_to_date()

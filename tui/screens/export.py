@@ -84,7 +84,7 @@ class ExportScreen(RunScreen):
     def on_mount(self) -> None:
         """Begins with the list of files under the keyboard."""
         super().on_mount()
-        self.set_interval(1.0, self._show_doing)
+        self.every_second(self._show_doing)
 
     async def on_unmount(self) -> None:
         """Ends an export that is still being written; what is there stays whole."""
@@ -289,7 +289,7 @@ class ExportScreen(RunScreen):
             return await self._children.ask([*words, "--json"], time_limit_s=EXPORT_LIMIT_S)
         finally:
             self._doing = ""
-            if self.is_mounted:
+            if self.is_whole:
                 self._show_doing()
 
     @work(exclusive=True, group="write", exit_on_error=False)

@@ -204,5 +204,5 @@ class ProbesScreen(RunScreen):
 
     def _do(self, what: str) -> None:
         self._doing = what
-        if self.is_mounted:
+        if self.is_whole:
             self._show()

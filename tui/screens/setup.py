@@ -99,7 +99,7 @@ class SetupScreen(RunScreen):
         """Shows the form, and asks about it where it is complete already."""
         self._is_composed = True
         super().on_mount()
-        self.set_interval(1.0, self._show_doing)
+        self.every_second(self._show_doing)
         if self._is_touched and self._form.missing() is None:
             self._ask()
 
@@ -171,7 +171,7 @@ class SetupScreen(RunScreen):
     # What is shown.
 
     def _show(self) -> None:
-        if not self._is_composed or not self.is_attached:
+        if not self._is_composed or not self.app.is_running:
             return
         self._fitted_to = self.query_one("#side").size.width
         if not self._fitted_to:

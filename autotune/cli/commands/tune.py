@@ -90,7 +90,11 @@ def _on_screen(
     code = screen.show(directory, owns_run=True, waiting=signals.take(), silent=chosen.json)
     if engine.poll() is None:
         if chosen.json:
-            output.document(_going_on(directory, engine))
+            output.document(
+                {"schema": documents.SCHEMA}
+                | _where(directory, process=engine.pid)
+                | {"recommendation": None}
+            )
         # The engine outlives this process on purpose; Popen would warn of a child not waited for.
         engine.returncode = 0
     elif chosen.json:
@@ -197,10 +201,19 @@ def _detach(
         time.sleep(0.1)
     if engine.poll() is not None:
         view = documents.view_of(directory)
+        if chosen.json and engine.returncode == ExitCode.OK:
+            output.document(
+                documents.result(directory, view, None) | _where(directory, process=None)
+            )
+            return ExitCode.OK
         return _finish(directory, view, engine, Signals(), chosen)
     follow = summary.command("autotune", "show", directory.name, "--follow", *_run_dir(chosen))
     if chosen.json:
-        output.document(_going_on(directory, engine))
+        output.document(
+            {"schema": documents.SCHEMA}
+            | _where(directory, process=engine.pid)
+            | {"recommendation": None}
+        )
     else:
         output.data(
             f"Run {directory.name} goes on as process {engine.pid}.\n"
@@ -212,15 +225,9 @@ def _detach(
     return ExitCode.OK
 
 
-def _going_on(directory: RunDirectory, engine: subprocess.Popen[bytes]) -> dict[str, object]:
-    """The document of a run that goes on without this process."""
-    return {
-        "schema": documents.SCHEMA,
-        "run": directory.name,
-        "path": str(directory.path),
-        "process": engine.pid,
-        "recommendation": None,
-    }
+def _where(directory: RunDirectory, process: int | None) -> dict[str, object]:
+    """Where a run is that was left alone, and the engine that goes on with it, if one does."""
+    return {"run": directory.name, "path": str(directory.path), "process": process}
 
 
 def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> list[str]:

@@ -26,7 +26,7 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
     from autotune import delivery
     from autotune.export import write
     from autotune.export.running.rerun import measure_script, spread_averaging, whole_rounds
-    from autotune.search.statistics import samples_per_s_interval
+    from autotune.search.evidence.statistics import samples_per_s_interval
 
     directory = find(Path(chosen.run_dir).expanduser(), chosen.run)
     bundle = delivery.bundle_of(directory)

@@ -11,9 +11,9 @@ from autotune.configuration import Configuration
 from autotune.events import MachineProbed, NoiseScaleMeasured
 from autotune.outcome import Distances, Exchange, Measured, Purpose
 from autotune.search.averaging import efficiencies, local_sgd_model
-from autotune.search.closing import with_trials
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trials
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.space import plan
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import Hyperparameters

@@ -7,9 +7,9 @@ from autotune.advice.nothing import nothing_fits
 from autotune.advice.reasons import shared_reasons
 from autotune.events import Origin, TrialReceived
 from autotune.outcome import PROCESS_ALONE, Failed, OutOfMemory
-from autotune.search.closing import with_trials
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trials
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.view import fold
 from tests.testing import runs
 from tests.testing.landscapes import make_space

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +57,37 @@ def test_json_is_one_document_on_stdout(tune: Tune, capsys: Captured) -> None:
     out, err = capsys.readouterr()
     assert json.loads(out) == runs.answer("one")
     assert err == ""
+
+
+@pytest.mark.parametrize(("story", "goes_on"), [("good", False), ("slow", True)])
+def test_a_run_left_alone_says_where_it_is_even_if_it_ended_meanwhile(
+    story: str,
+    goes_on: bool,
+    tune: Tune,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: Captured,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        engine = fake_engine.start_engine(*arguments)  # type: ignore[arg-type]
+        started.append(engine)
+        if not goes_on:
+            os.waitid(os.P_PID, engine.pid, os.WEXITED | os.WNOWAIT)
+        return engine
+
+    monkeypatch.setattr(starting, "start_engine", start)
+    assert tune(story, "--demo", "--detach", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    (engine,) = started
+    assert document["run"] == "one"
+    assert Path(document["path"]).absolute() == tmp_path / "autotune-runs/one"
+    assert document["process"] == (engine.pid if goes_on else None)
+    assert (document["recommendation"] is None) == goes_on
+    if goes_on:
+        os.kill(engine.pid, signal.SIGTERM)
+        os.waitpid(engine.pid, 0)
 
 
 @pytest.mark.parametrize(("story", "code"), [("infeasible", 4), ("unconfirmed", 5)])

@@ -9,9 +9,9 @@ import pytest
 from autotune.configuration import Configuration
 from autotune.cost.learning import SampleEfficiency
 from autotune.outcome import Exchange, Measured, Outcome, OutOfMemory
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.search.order import Next, Over, next_candidate
 from autotune.space import plan
 from tests.testing.landscapes import MIB

@@ -11,9 +11,9 @@ from autotune.cost.learning import assumed_local_sgd
 from autotune.events import LocalSGDPredicted
 from autotune.outcome import Exchange, Measured
 from autotune.search.averaging import efficiencies, try_local_sgd
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.space import plan
 from tests.testing.landscapes import MIB, measured
 from tests.testing.scripted import Scripted

@@ -13,9 +13,9 @@ from autotune.configuration import Configuration
 from autotune.events import NoiseScaleMeasured
 from autotune.outcome import Failed, GradientNorms, GradientWindow, Measured, Phases
 from autotune.search.batch_size import try_batch_sizes
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.space import plan
 from autotune.trial.protocol import Command, GradientsMeasured, MeasureGradients
 from tests.autotune.trial.fake_worker import FACTS

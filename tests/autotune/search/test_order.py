@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
-from autotune.search.closing import with_trial, with_trials
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.closing import with_trial, with_trials
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.search.order import Next, Over, next_candidate
 from autotune.space import plan
 from tests.testing.landscapes import (

@@ -15,7 +15,7 @@ import pytest
 from autotune.configuration import Configuration
 from autotune.events import StudyOpened, TrialReceived, TrialsAwaited
 from autotune.request import SamplerName
-from autotune.search.storage import open_url
+from autotune.search.studies.storage import open_url
 from autotune.view import RunView
 from tests.testing import postgresql
 from tests.testing.landscape_engine import Process, start

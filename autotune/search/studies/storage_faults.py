@@ -9,7 +9,7 @@ from optuna.storages import RDBStorage
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from autotune.errors import UsageError
-from autotune.search.storage import OPENING_ERRORS, in_one_line, open_url, quietly
+from autotune.search.studies.storage import OPENING_ERRORS, in_one_line, open_url, quietly
 from autotune.storage_url import scrubbed, shown
 
 _FORM = "sqlite:///studies.db or postgresql+psycopg://user@host/database"

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.request import Request
-from autotune.search.history import History
+from autotune.search.evidence.history import History
 from autotune.starting import library_versions
 
 SCHEMA = 2

@@ -16,8 +16,8 @@ import optuna
 from optuna.samplers import BaseSampler
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 
-from autotune.search.identity import StudyIdentity
-from autotune.search.storage import (
+from autotune.search.studies.identity import StudyIdentity
+from autotune.search.studies.storage import (
     OPENING_ERRORS,
     in_one_line,
     is_locked,

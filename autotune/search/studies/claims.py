@@ -13,9 +13,10 @@ withdraws for nobody, so exactly one stays. Had the trial been asked for first a
 set afterwards, as Optuna's `ask` does, the lower number might show its configuration too late.
 
 **What ends a claim.** Its trial's end; or that its engine is gone: on this machine the process is
-looked for, on others heartbeats are waited for (`autotune.search.heartbeat`). A claim is given up
-by failing its trial, which several engines may do at once without harm: then the lowest new claim
-wins. An engine that lived after all finds its trial failed, and stores its outcome as another one.
+looked for, on others heartbeats are waited for (`autotune.search.studies.heartbeat`). A claim is
+given up by failing its trial, which several engines may do at once without harm: then the lowest
+new claim wins. An engine that lived after all finds its trial failed, and stores its outcome as
+another one.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from autotune import lease
 from autotune.configuration import Configuration
-from autotune.search.heartbeat import BEAT, Heartbeat, Listener
-from autotune.search.sampler import Axes
-from autotune.search.storage import ENDED_ERROR
+from autotune.search.studies.heartbeat import BEAT, Heartbeat, Listener
+from autotune.search.studies.sampler import Axes
+from autotune.search.studies.storage import ENDED_ERROR
 
 HOLDER = "lease"
 """User attribute of a trial: who runs it."""

@@ -18,8 +18,8 @@ from functools import partial
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import Failed, Measured, OutOfMemory
-from autotune.search.finished import ClosedRegion, FinishedTrial
-from autotune.search.history import History
+from autotune.search.evidence.finished import ClosedRegion, FinishedTrial
+from autotune.search.evidence.history import History
 from autotune.units import format_bytes
 
 PREDICTION_MARGIN = 0.05

@@ -11,8 +11,8 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
 from tests.testing.landscapes import CPU_SHORT, make_landscape
 from tests.testing.studies import (
     LANDSCAPE,
@@ -63,7 +63,7 @@ def test_a_trial_that_a_killed_engine_left_running_is_failed_and_the_run_goes_on
         "    study.ask(history, second)\n"
         "    os._exit(137)\n"
     )
-    root = Path(__file__).parents[3]
+    root = Path(__file__).parents[4]
     ended = subprocess.run(
         [sys.executable, "-c", script, str(path)], cwd=root, capture_output=True, text=True
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from optuna.storages import RDBStorage
 from optuna.trial import Trial
 
-from autotune.search.storage import ENDED_ERROR, LOST_ERRORS
+from autotune.search.studies.storage import ENDED_ERROR, LOST_ERRORS
 
 BEAT = "heartbeat"
 """User attribute of a running trial: how often its engine has said that it lives."""

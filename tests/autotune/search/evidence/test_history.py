@@ -13,9 +13,9 @@ from autotune.configuration import Checkpointing, Configuration
 from autotune.events import TrialFinished
 from autotune.journal import Journal, read
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
-from autotune.search.closing import with_trial, with_trials
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History, finished_trials
+from autotune.search.evidence.closing import with_trial, with_trials
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History, finished_trials
 from autotune.view import fold
 from tests.testing.landscapes import FORMS, MIB, make_space, measured
 

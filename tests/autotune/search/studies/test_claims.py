@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from autotune.search.claims import HOLDER, WITHDRAWN
+from autotune.search.studies.claims import HOLDER, WITHDRAWN
 from tests.testing.studies import (
     HASTY,
     LANDSCAPE,
@@ -19,7 +19,7 @@ from tests.testing.studies import (
     tell,
 )
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FIRST, SECOND = LANDSCAPE.space.candidates[:2]
 
 

@@ -13,9 +13,9 @@ from autotune.configuration import Configuration
 from autotune.cost.decision import learning_ratio
 from autotune.cost.learning import NOT_NEEDED, SampleEfficiency
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
-from autotune.search.finished import ClosedRegion, FinishedTrial, MeasuredTrial
-from autotune.search.ranking import Standing
-from autotune.search.statistics import Ratio
+from autotune.search.evidence.finished import ClosedRegion, FinishedTrial, MeasuredTrial
+from autotune.search.evidence.ranking import Standing
+from autotune.search.evidence.statistics import Ratio
 from autotune.space import Space
 from autotune.view import RunView
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.search.heartbeat import Listener, Patience
+from autotune.search.studies.heartbeat import Listener, Patience
 
 
 class Clock:

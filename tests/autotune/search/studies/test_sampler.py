@@ -108,7 +108,7 @@ def test_an_older_optuna_gets_constraints_from_a_function(
     sampler: SamplerName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("sampler", "entry"):
-        monkeypatch.setattr(f"autotune.search.{module}.has_set_constraint", lambda: False)
+        monkeypatch.setattr(f"autotune.search.studies.{module}.has_set_constraint", lambda: False)
     told = Warnings()
     with opened(tmp_path / "study.db", sampler=sampler, told=told) as study:
         history = run_trials(study, empty(), 10)
@@ -151,7 +151,7 @@ def test_a_sampler_that_cannot_propose_is_replaced_by_the_list(
 
 def test_gp_without_scipy_is_a_usage_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "autotune.search.sampler.importlib.util.find_spec",
+        "autotune.search.studies.sampler.importlib.util.find_spec",
         lambda name: None if name == "scipy" else object(),
     )
     with (
@@ -172,5 +172,5 @@ def test_only_gp_loads_torch_and_only_when_it_has_a_model() -> None:
         "assert 'torch' not in sys.modules\n"
     )
     subprocess.run(
-        [sys.executable, "-c", script], cwd=Path(__file__).parents[3], check=True, timeout=120
+        [sys.executable, "-c", script], cwd=Path(__file__).parents[4], check=True, timeout=120
     )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
 from autotune.outcome import OutOfMemory
-from autotune.search.finished import MeasuredTrial
-from autotune.search.history import History
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.history import History
 
 LEAST_RECOMPUTATION = 0.2
 """Time that checkpointing every layer adds at the least. Recomputing the forward pass of all

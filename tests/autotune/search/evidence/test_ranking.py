@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from autotune.configuration import Configuration
-from autotune.search.finished import MeasuredTrial
-from autotune.search.ranking import Standing
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.ranking import Standing
 from autotune.space import distance
 from tests.testing.landscapes import MIB, make_space, measured
 

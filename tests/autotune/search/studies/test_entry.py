@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.outcome import Failed, Outcome, OutOfMemory, Stopped, TimedOut
-from autotune.search.closing import with_trial
-from autotune.search.finished import FinishedTrial
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import FinishedTrial
 from tests.testing.studies import LANDSCAPE, empty, opened, run_trials, tell
 
 FIRST, SECOND = LANDSCAPE.space.candidates[:2]

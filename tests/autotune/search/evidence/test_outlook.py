@@ -6,10 +6,10 @@ import pytest
 
 from autotune.configuration import Configuration
 from autotune.outcome import Outcome, OutOfMemory
-from autotune.search.closing import with_trials
-from autotune.search.finished import FinishedTrial
-from autotune.search.history import History
-from autotune.search.outlook import Outlook, likely_candidates
+from autotune.search.evidence.closing import with_trials
+from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.outlook import Outlook, likely_candidates
 from tests.testing.landscapes import MIB, make_space, measured
 
 SPACE = make_space(24, kept_fractions=(1.0, 0.75, 0.5, 0.25))

@@ -3,7 +3,7 @@
 The journal is the truth: an outcome is there before it is told here, and a study that is damaged,
 locked or lost is built again from the history. In a shared storage each trial also carries its
 whole outcome, so that engines of like machines take each other's trials for known, and a claim
-(`autotune.search.claims`), so that no two of them try the same candidate at the same time.
+(`autotune.search.studies.claims`), so that no two of them try the same candidate at the same time.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from autotune.configuration import Configuration
 from autotune.events import Origin, StudyOpened
 from autotune.request import SamplerName
-from autotune.search import entry
-from autotune.search.claims import Claims, Holder
-from autotune.search.closing import with_trial
-from autotune.search.finished import Arrival, FinishedTrial
-from autotune.search.heartbeat import Listener, Patience
-from autotune.search.history import History
-from autotune.search.home import Home, Warn
-from autotune.search.identity import StudyIdentity
-from autotune.search.outlook import likely_candidates
-from autotune.search.sampler import Axes, HearingSampler, make_proposer
-from autotune.search.storage import ENDED_ERROR, LOCK_TIMEOUT_S, LOST_ERRORS, quietly
+from autotune.search.evidence.closing import with_trial
+from autotune.search.evidence.finished import Arrival, FinishedTrial
+from autotune.search.evidence.history import History
+from autotune.search.evidence.outlook import likely_candidates
+from autotune.search.studies import entry
+from autotune.search.studies.claims import Claims, Holder
+from autotune.search.studies.heartbeat import Listener, Patience
+from autotune.search.studies.home import Home, Warn
+from autotune.search.studies.identity import StudyIdentity
+from autotune.search.studies.sampler import Axes, HearingSampler, make_proposer
+from autotune.search.studies.storage import ENDED_ERROR, LOCK_TIMEOUT_S, LOST_ERRORS, quietly
 
 T = TypeVar("T")
 

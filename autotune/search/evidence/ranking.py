@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from autotune.configuration import Configuration
-from autotune.search.finished import MeasuredTrial
-from autotune.search.statistics import Levels, Ratio
+from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.statistics import Levels, Ratio
 from autotune.space import distance
 from autotune.units import format_bytes, format_change
 

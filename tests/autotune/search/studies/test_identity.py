@@ -9,9 +9,9 @@ import pytest
 
 from autotune.goal import Goal
 from autotune.request import Request
-from autotune.search import identity as identities
-from autotune.search.history import History
-from autotune.search.identity import StudyIdentity, identity_of
+from autotune.search.evidence.history import History
+from autotune.search.studies import identity as identities
+from autotune.search.studies.identity import StudyIdentity, identity_of
 from autotune.workload.spec import WorkloadSpec
 from tests.testing.landscapes import make_space
 
@@ -54,7 +54,7 @@ def test_machine_workload_space_loop_and_limit_each_make_a_study_of_their_own(
         name(limited),
         name(limited, replace(HISTORY, usable_bytes=1900)),
     ]
-    monkeypatch.setattr("autotune.search.identity.socket.gethostname", lambda: "elsewhere")
+    monkeypatch.setattr("autotune.search.studies.identity.socket.gethostname", lambda: "elsewhere")
     assert name() == names[0], "alone, a machine's name is nothing to go by"
     names.append(name(replace(REQUEST, processes=2, num_nodes=2)))
     monkeypatch.setattr(identities, "library_versions", lambda: {"torch": "0.1"})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.outcome import Speed
-from autotune.search.statistics import (
+from autotune.search.evidence.statistics import (
     Levels,
     Ratio,
     ratio_of_times,

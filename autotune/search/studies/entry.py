@@ -12,9 +12,9 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from autotune.events import Document, Origin
 from autotune.outcome import Measured, Outcome, OutOfMemory, Purpose, Stopped
-from autotune.search.finished import Arrival, FinishedTrial
-from autotune.search.history import History
-from autotune.search.sampler import CONSTRAINT_ATTRIBUTE, Axes, has_set_constraint
+from autotune.search.evidence.finished import Arrival, FinishedTrial
+from autotune.search.evidence.history import History
+from autotune.search.studies.sampler import CONSTRAINT_ATTRIBUTE, Axes, has_set_constraint
 
 ENTRY = "trial"
 """User attribute of a finished trial: its run, number, purpose, configuration and outcome."""

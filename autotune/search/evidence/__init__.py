@@ -1,0 +1,1 @@
+"""What trials have shown: what is known of each candidate, ranked, and what it closes."""
