@@ -117,6 +117,22 @@ class SpacePlanned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryForeseen:
+    """A training step was traced on tensors without data, or could not be; nothing was run."""
+
+    candidates: tuple[Document, ...]
+    """Objects with `configuration` and `predicted`, one for each candidate that something is
+    predicted of."""
+    untraced: tuple[Document, ...]
+    """Objects with `what` and `reason`: what could not be traced, and is left to trials."""
+    trace_s: float
+    """What tracing took, when it was done."""
+    from_store: bool
+    """Whether it was traced by an earlier run."""
+    kind: Literal["memory_foreseen"] = "memory_foreseen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StudyOpened:
     """The run works on a study that engines of other runs may share."""
 
@@ -144,6 +160,8 @@ class TrialStarted:
     configuration: Document
     why: str
     """Why this one is tried now."""
+    predicted: Document | None = None
+    """What is expected of it; None where only the trial can tell."""
     kind: Literal["trial_started"] = "trial_started"
 
 
@@ -173,6 +191,7 @@ class TrialFinished:
     overhead_s: float
     """Wall time that was not spent in the trial's own steps."""
     predicted: Document | None = None
+    """What was expected of it when it started."""
     kind: Literal["trial_finished"] = "trial_finished"
 
 
@@ -369,6 +388,7 @@ Event: TypeAlias = (
     | WorkloadLoaded
     | ParityChecked
     | SpacePlanned
+    | MemoryForeseen
     | StudyOpened
     | TrialStarted
     | TrialProgressed

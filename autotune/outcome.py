@@ -145,6 +145,20 @@ class GradientNorms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Interlude:
+    """What training does between its steps, tried once: an evaluation step and a save."""
+
+    evaluation_batch_size: int
+    """Rows of the evaluation step, the longest of the training data."""
+    evaluation_bytes: int | None
+    """What the process occupied at most during it; None where it did not run."""
+    is_saved: bool
+    """Whether weights and optimizer state were written."""
+    faults: tuple[str, ...] = ()
+    """Why one of them did not run, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """The configuration ran, within the limit, and these are its readings."""
 
@@ -157,6 +171,8 @@ class Measured:
     """None where one rank trained, or where it was not measured."""
     distances: Distances | None = None
     """None where the ranks exchanged gradients, or one rank trained."""
+    interlude: Interlude | None = None
+    """None where neither evaluation nor a save was tried."""
     kind: Literal["measured"] = "measured"
 
 

@@ -6,6 +6,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from autotune import request as requests
 from autotune.advice.document import SCHEMA
 from autotune.errors import (
@@ -37,7 +39,7 @@ def plan(request: Request) -> Document:
         run.create()
         with Journal(run.journal, run.progress) as journal:
             session = Session(run, journal, seconds=request.budget.seconds)
-            with prepare_job(session, request) as job:
+            with prepare_job(session, request, traces=False) as job:
                 view = fold(journal.records)
                 if job is None or view.space is None or view.machine is None:
                     raise AutotuneError("Planning was stopped.")
@@ -45,7 +47,7 @@ def plan(request: Request) -> Document:
                     "schema": SCHEMA,
                     "baseline": view.space.baseline,
                     "candidates": [
-                        {"configuration": candidate, "predicted": None}
+                        {"configuration": candidate, "predicted": _predicted(view, candidate)}
                         for candidate in view.space.candidates
                     ],
                     "ruled_out": list(view.space.ruled_out),
@@ -58,6 +60,12 @@ def plan(request: Request) -> Document:
                     "warnings": [{"cause": w.cause, "remedy": w.remedy} for w in view.warnings],
                     "machine": view.machine.machine,
                 }
+
+
+def _predicted(view: RunView, candidate: Document) -> JsonValue:
+    """What an earlier trace of the job predicts of a candidate; None where there is none."""
+    foreseen = view.foreseen.candidates if view.foreseen is not None else ()
+    return next((f["predicted"] for f in foreseen if f["configuration"] == candidate), None)
 
 
 def recorded_trial(run: RunDirectory, number: int) -> tuple[TrialView, RunView]:

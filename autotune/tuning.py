@@ -201,10 +201,18 @@ def _engine(
         ),
         finished_trials(view, forget_stopped=True),
     )
+    engine = _with_number(session, job, view, history)
+    if job.foresight is not None:
+        engine.foresee(job.foresight)
+    return engine, engine.history
+
+
+def _with_number(session: Session, job: Prepared, view: RunView, history: History) -> Engine:
+    """The engine, whose trials go on where the numbers of earlier ones ended."""
     next_number = max((t.number for t in view.trials), default=-1) + 1
     started = [r.event.number for r in session.journal.records if r.event.kind == "trial_started"]
     next_number = max([next_number, *(number + 1 for number in started)])
-    return Engine(session, job.pool, history, job.plan, next_number), history
+    return Engine(session, job.pool, history, job.plan, next_number)
 
 
 def _reserve_s(engine: Engine, history: History) -> float:

@@ -6,9 +6,11 @@ watch the run live or read its journal a year later.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Reversible
+from collections.abc import Iterable, Mapping, Reversible
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, assert_never
+
+from pydantic import JsonValue
 
 from autotune.configuration import Configuration
 from autotune.events import (
@@ -21,6 +23,7 @@ from autotune.events import (
     LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
+    MemoryForeseen,
     NoiseScaleMeasured,
     NoteAdded,
     Origin,
@@ -67,6 +70,11 @@ class TrialView:
     """The engine that ran it, where that is another one of a shared study."""
 
     @property
+    def predicted_bytes(self) -> int | None:
+        """The memory that was predicted of it; None where nothing was."""
+        return bytes_of(self.predicted)
+
+    @property
     def state(self) -> str:
         """The outcome's kind, or running."""
         return "running" if self.outcome is None else self.outcome.kind
@@ -75,6 +83,18 @@ class TrialView:
     def measured(self) -> Measured | None:
         """The readings, if the trial was measured."""
         return self.outcome if isinstance(self.outcome, Measured) else None
+
+
+def bytes_of(prediction: Mapping[str, JsonValue] | None) -> int | None:
+    """The memory that a prediction names: `total_bytes`, at the top or under `memory`."""
+    if prediction is None:
+        return None
+    memory = prediction.get("memory")
+    for place in (prediction, memory if isinstance(memory, dict) else {}):
+        value = place.get("total_bytes")
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return int(value)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +118,8 @@ class RunView:
     workload: WorkloadLoaded | None = None
     parity: ParityChecked | None = None
     space: SpacePlanned | None = None
+    foreseen: MemoryForeseen | None = None
+    """What was predicted of the candidates' memory before the first trial."""
     study: StudyOpened | None = None
     """The study that is shared with other runs, if it is."""
     trials: tuple[TrialView, ...] = ()
@@ -250,6 +272,8 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
             return replace(view, parity=event)
         case SpacePlanned():
             return replace(view, space=event, stage="searching")
+        case MemoryForeseen():
+            return replace(view, foreseen=event)
         case StudyOpened():
             return replace(view, study=event)
         case TrialStarted():
@@ -259,6 +283,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
                 configuration=Configuration.from_json(event.configuration),
                 why=event.why,
                 started_s=record.t_s,
+                predicted=event.predicted,
             )
             trials.put(trial)
             stage: Stage = "confirming" if event.purpose in ("confirm", "memory") else view.stage
@@ -298,7 +323,8 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
         case TrialsAwaited():
             return view
         case RegionClosed():
-            return replace(view, closed=(*view.closed, event))
+            # An engine that goes on with a run tells again what its predictions rule out.
+            return view if event in view.closed else replace(view, closed=(*view.closed, event))
         case BestChanged():
             return replace(view, best=event)
         case LocalSGDPredicted():

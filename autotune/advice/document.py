@@ -15,10 +15,11 @@ from autotune.outcome import Measured
 from autotune.request import Request
 from autotune.search.averaging import local_sgd_model
 from autotune.search.batch_size import efficiency_of, noise_of
+from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
 from autotune.search.evidence.ranking import AlternativeKind
 from autotune.trial.environment import shared
-from autotune.view import RunView
+from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
 
 SCHEMA = 1
@@ -66,6 +67,7 @@ def document(view: RunView, history: History, request: Request) -> Document:
             }
             if baseline is not None
             else None,
+            "evaluation": evaluation_json(history, chosen),
             "memory_limit_bytes": view.machine.memory_limit_bytes if view.machine else 0,
             "reasons": [
                 *reasons(view, history, chosen, confirmed, facts),
@@ -73,7 +75,7 @@ def document(view: RunView, history: History, request: Request) -> Document:
             "also_consider": list(also_consider(view, facts, chosen.configuration)),
             "alternatives": _alternatives(view, history, chosen.configuration, efficiency),
             "not_covered": [
-                *not_covered(history, facts, chosen.configuration, alone=request.alone),
+                *not_covered(view, history, facts, chosen.configuration, alone=request.alone),
                 *slack(confirmed.memory),
             ],
         },
@@ -89,6 +91,28 @@ def document(view: RunView, history: History, request: Request) -> Document:
         "environment": launch_environment(view, chosen.configuration, request),
         "machine": view.machine.machine if view.machine else {},
         "cost": cost_json(view),
+    }
+
+
+def evaluation_json(history: History, chosen: TrialView) -> JsonValue:
+    """The evaluation batch size that goes with a configuration, and what it occupies.
+
+    None where nothing is predicted; `measured` is empty where its one step was not run.
+    """
+    size = evaluation_size(history, chosen.configuration)
+    if size is None or history.foresight is None:
+        return None
+    tried = chosen.measured.interlude if chosen.measured is not None else None
+    is_run = tried is not None and tried.evaluation_bytes is not None
+    return {
+        "per_device_eval_batch_size": size,
+        "predicted": {"total_bytes": history.foresight.evaluation_bytes(size)},
+        "measured": {
+            "batch_size": tried.evaluation_batch_size,
+            "total_bytes": tried.evaluation_bytes,
+        }
+        if tried is not None and is_run
+        else {},
     }
 
 

@@ -48,17 +48,23 @@ def also_consider(
 
 
 def not_covered(
-    history: History, facts: WorkloadFacts, configuration: Configuration, *, alone: bool
+    view: RunView,
+    history: History,
+    facts: WorkloadFacts,
+    configuration: Configuration,
+    *,
+    alone: bool,
 ) -> Iterator[str]:
     """What nobody looked at.
 
     Args:
+        view: The run.
         history: The trials with the space they come from.
         facts: Of the workload.
         configuration: The answer.
         alone: Whether one rank stood for all of them.
     """
-    yield "Evaluation, prediction and saving were not run; they have memory peaks of their own."
+    yield from _beside_training(view)
     rows, batch = facts.num_rows, configuration.global_batch_size
     if rows is None:
         yield "The data is a stream: samples longer than those seen would need more memory."
@@ -86,10 +92,40 @@ def not_covered(
             )
     if facts.batch_dependent_loss is not None:
         yield f"The loss depends on its batch: {facts.batch_dependent_loss}."
+    for untraced in view.foreseen.untraced if view.foreseen is not None else ():
+        yield (
+            f"{_capital(str(untraced.get('what')))} could not be traced "
+            f"({_ended(str(untraced.get('reason')))}): of its memory nothing was predicted, and "
+            "trials alone tell what fits."
+        )
     yield "Only speed and memory were measured: no claim is made about the final quality."
     untried = len(history.open_candidates)
     if untried:
         yield f"{untried} candidate(s) were neither tried nor ruled out by a measurement."
+
+
+def _beside_training(view: RunView) -> Iterator[str]:
+    """What was not looked at of evaluation and saving."""
+    chosen = view.trial(view.confirmed.number) if view.confirmed is not None else None
+    tried = chosen.measured.interlude if chosen is not None and chosen.measured else None
+    if tried is None:
+        yield "Evaluation, prediction and saving were not run; they have memory peaks of their own."
+        return
+    for fault in tried.faults:
+        yield f"{_capital(_ended(fault))}."
+    if tried.evaluation_bytes is not None:
+        yield (
+            f"Of evaluation one step of {tried.evaluation_batch_size} rows was run: metrics, and "
+            "outputs that are kept over more than one step, were not."
+        )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _ended(text: str) -> str:
+    return text.rstrip(". ")
 
 
 def slack(memory: MemoryUse) -> Iterator[str]:

@@ -12,13 +12,16 @@ def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
     outcomes: list[Outcome] = [t.outcome for t in history.trials]
     ran_out = [o for o in outcomes if isinstance(o, OutOfMemory)]
     others = [o for o in outcomes if not isinstance(o, OutOfMemory | Measured)]
-    closed = sum(len(region.configurations) for region in history.regions)
+    foreseen = sum(len(r.configurations) for r in history.regions if r.is_foreseen)
+    closed = sum(len(r.configurations) for r in history.regions) - foreseen
     parts = []
     if ran_out:
         parts.append(f"{len(ran_out)} ran out of memory")
     parts += [f"one {other.kind.replace('_', ' ')}: {other.cause}" for other in others]
     if closed:
         parts.append(f"{closed} were ruled out by those")
+    if foreseen:
+        parts.append(f"{foreseen} are predicted not to fit and were not run")
     cause = f"None of {len(history.space.candidates)} configurations works: {'; '.join(parts)}."
     if not ran_out:
         return cause, "Mend what the trials report; `autotune trial RUN NUMBER` repeats one alone."
@@ -35,8 +38,12 @@ def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
                 f"No model is small enough: libraries alone take {format_bytes(least)} here. "
                 "Raise --memory-limit."
             )
+        need = history.need(configuration)
+        needs_it = f"needs more than {format_bytes(least)}"
+        if need is not None and need.total_bytes > least:
+            needs_it = f"is predicted to need {format_bytes(need.total_bytes)}"
         remedy = (
-            f"The nearest was {configuration}, which needs more than {format_bytes(least)} where "
+            f"The nearest was {configuration}, which {needs_it} where "
             f"{format_bytes(limit_bytes)} are allowed: raise --memory-limit, shorten samples with "
             "--max-length, or use a smaller model or LoRA."
         )

@@ -10,6 +10,7 @@ from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.events import Confirmed
 from autotune.outcome import Measured, OutOfMemory
 from autotune.search.batch_size import advice, noise_of
+from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView, TrialView
@@ -50,8 +51,9 @@ def reasons(
         )
     yield from _batch_reasons(view, history, configuration, facts)
     yield from shared_reasons(view)
-    yield from _memory_reasons(history)
+    yield from _memory_reasons(view, history)
     yield from _checkpointing_reasons(history, configuration)
+    yield from _evaluation_reasons(history, chosen)
     if view.parity is not None:
         yield view.parity.detail
     yield from rank_reasons(view, history, configuration, facts)
@@ -86,6 +88,14 @@ def _speed_reason(
     if configuration == history.space.baseline:
         return _why_no_change(view, history, rounds)
     if confirmed.baseline_number is None:
+        baseline = history.space.baseline
+        region, need = history.closed_by(baseline), history.need(baseline)
+        if region is not None and region.is_foreseen and need is not None:
+            return (
+                f"The baseline {baseline} was not run: it is predicted to need "
+                f"{format_bytes(need.total_bytes)}, more than may be filled; of what fits, this is "
+                f"the fastest, measured again {rounds}."
+            )
         return (
             f"The baseline {history.space.baseline} could not be measured; of what could, this is "
             f"the fastest, measured again {rounds}."
@@ -133,15 +143,55 @@ def shared_reasons(view: RunView) -> Iterator[str]:
         )
 
 
-def _memory_reasons(history: History) -> Iterator[str]:
+def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
     ran_out = [t for t in history.trials if isinstance(t.outcome, OutOfMemory)]
-    closed = sum(len(r.configurations) for r in history.regions if r.by_memory)
+    by_trials = [r for r in history.regions if r.by_memory and not r.is_foreseen]
+    closed = sum(len(r.configurations) for r in by_trials)
     if ran_out:
         smallest = min(ran_out, key=lambda t: t.configuration.micro_batch_size)
         yield (
             f"{len(ran_out)} trial(s) ran out of memory, the smallest at "
             f"{smallest.configuration}; {closed} further candidate(s) were ruled out by that."
         )
+    foreseen = sum(len(r.configurations) for r in history.regions if r.is_foreseen)
+    if foreseen:
+        yield (
+            f"{foreseen} candidate(s) were never run: a step traced on tensors without data "
+            "predicts that they need more than may be filled."
+        )
+    errors = [
+        abs(t.predicted_bytes / t.measured.memory.total_bytes - 1)
+        for t in view.trials
+        if t.measured is not None and t.predicted_bytes is not None
+    ]
+    if errors:
+        yield (
+            f"Of {len(errors)} trial(s) the peak memory was predicted before they ran; what was "
+            f"measured differs by {max(errors):.1%} at most."
+        )
+
+
+def _evaluation_reasons(history: History, chosen: TrialView) -> Iterator[str]:
+    size = evaluation_size(history, chosen.configuration)
+    num_bytes = (
+        None
+        if size is None or history.foresight is None
+        else (history.foresight.evaluation_bytes(size))
+    )
+    if num_bytes is None:
+        return
+    tried = chosen.measured.interlude if chosen.measured is not None else None
+    seen = ""
+    if tried is not None and tried.evaluation_bytes is not None:
+        seen = (
+            f"; one such step of {tried.evaluation_batch_size} rows occupied "
+            f"{format_bytes(tried.evaluation_bytes)}"
+        )
+    saved = ", and weights and optimizer state were saved" if tried and tried.is_saved else ""
+    yield (
+        f"per_device_eval_batch_size={size} is predicted to occupy {format_bytes(num_bytes)} during "
+        f"evaluation{seen}{saved}."
+    )
 
 
 def _checkpointing_reasons(history: History, configuration: Configuration) -> Iterator[str]:

@@ -153,9 +153,10 @@ def files(view: RunView) -> list[str]:
 def trials(view: RunView) -> list[str]:
     """The table of trials, and why some of them have no figures."""
     rows = []
+    is_predicted = any(trial.predicted_bytes is not None for trial in view.trials)
     for trial in view.trials:
         ratio = wording.speedup(trial, view)
-        measured = trial.measured
+        measured, need = trial.measured, trial.predicted_bytes
         rows.append(
             (
                 str(trial.number),
@@ -164,14 +165,17 @@ def trials(view: RunView) -> list[str]:
                 str(trial.configuration),
                 format_rate(measured.samples_per_s) if measured else "–",
                 format_bytes(measured.memory.total_bytes) if measured else "–",
+                *(("–" if need is None else format_bytes(need),) if is_predicted else ()),
                 format_seconds(measured.speed.step_s) if measured else "–",
                 format_change(ratio) if ratio is not None else "–",
             )
         )
     if not rows:
         return ["", "No trials yet."]
-    head = ("#", "state", "purpose", "configuration", "samples/s", "peak", "step", "vs base")
-    lines = ["", *table(head, rows, right=(0, 4, 5, 6, 7))]
+    head = ["#", "state", "purpose", "configuration", "samples/s", "peak", "step", "vs base"]
+    if is_predicted:
+        head.insert(6, "predicted")
+    lines = ["", *table(head, rows, right=(0, *range(4, len(head))))]
     return lines + section(
         "Without figures",
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from autotune.configuration import Configuration
@@ -18,6 +18,7 @@ from autotune.events import (
     LinkProbed,
     LocalSGDPredicted,
     MachineProbed,
+    MemoryForeseen,
     NoiseScaleMeasured,
     NoteAdded,
     ParityChecked,
@@ -152,6 +153,8 @@ def lines(event: Event, view: RunView) -> list[str]:
                     for out in event.ruled_out
                 ),
             ]
+        case MemoryForeseen():
+            return list(foreseen(event, view))
         case StudyOpened():
             return [study(event)]
         case TrialStarted():
@@ -242,6 +245,19 @@ def run_state(view: RunView, *, is_alive: bool) -> str:
         130: "stopped",
         143: "stopped",
     }.get(view.ended.exit_code, "failed")
+
+
+def foreseen(event: MemoryForeseen, view: RunView) -> Iterator[str]:
+    """What is predicted of memory, and what cannot be."""
+    if event.candidates:
+        how = "known from before" if event.from_store else f"in {format_seconds(event.trace_s)}"
+        yield (
+            f"✓ memory of {len(event.candidates)} configurations predicted from a traced step "
+            f"({how}), nothing of it measured"
+        )
+    for untraced in event.untraced:
+        what, reason = one_line(str(untraced.get("what"))), one_line(str(untraced.get("reason")))
+        yield f"▲ {what} could not be traced, trials measure it instead: {reason}"
 
 
 def study(event: StudyOpened) -> str:

@@ -82,6 +82,14 @@ class Bundle:
         }
 
     @property
+    def evaluation_batch_size(self) -> int | None:
+        """The recommended evaluation batch size; None where nothing is known of it."""
+        answer = self.document.get("recommendation")
+        found = answer.get("evaluation") if isinstance(answer, dict) else None
+        size = found.get("per_device_eval_batch_size") if isinstance(found, dict) else None
+        return size if isinstance(size, int) else None
+
+    @property
     def ranks_per_node(self) -> int:
         """Ranks on each node."""
         return self.configuration.world_size // self.num_nodes

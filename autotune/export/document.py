@@ -85,12 +85,21 @@ class Alternative(Candidate):
     """None where nobody said."""
 
 
+class Evaluation(_Part):
+    """How to evaluate beside training."""
+
+    per_device_eval_batch_size: int
+    """The largest that is worth it and predicted to fit."""
+
+
 class Answer(Candidate):
     """The recommendation."""
 
     sample_efficiency: Efficiency
     baseline: Baseline
     speedup: Speedup | None = None
+    evaluation: Evaluation | None = None
+    """None where nothing is known of it."""
     memory_limit_bytes: int
     reasons: tuple[str, ...]
     also_consider: tuple[str, ...]

@@ -36,6 +36,8 @@ def knob_fields(bundle: Bundle, installed: Installed) -> Fields:
         "per_device_train_batch_size": configuration.micro_batch_size,
         "gradient_accumulation_steps": configuration.accumulation_steps,
     }
+    if bundle.evaluation_batch_size is not None:
+        fields["per_device_eval_batch_size"] = bundle.evaluation_batch_size
     if bundle.has_cpu_ranks:
         fields["use_cpu"] = True
     fields.update(rank_fields(bundle, installed))

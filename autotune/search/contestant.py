@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autotune.configuration import Configuration
-from autotune.outcome import Measured, MemoryUse, Outcome, Speed, Stopped, TimedOut
+from autotune.outcome import Interlude, Measured, MemoryUse, Outcome, Speed, Stopped, TimedOut
 from autotune.search.engine import Engine
 from autotune.search.evidence.finished import MeasuredTrial
+from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.trials import as_outcome
 from autotune.trial.client import Worker
@@ -50,6 +51,7 @@ class Contestant:
         self._stays = stays
         self._worker: Worker | None = None
         self._memory: MemoryUse | None = None
+        self._interlude: Interlude | None = None
         self._is_open = False
 
     @property
@@ -91,6 +93,7 @@ class Contestant:
             memory=self.memory,
             samples_per_s=speed.samples_per_s,
             samples_per_s_ci95=samples_per_s_interval(speed),
+            interlude=self._interlude,
         )
 
     def announce(self) -> None:
@@ -123,11 +126,14 @@ class Contestant:
                 limit_bytes=plan.limit_bytes,
                 repair_loss=plan.repair_loss,
                 find_unused=plan.find_unused,
+                evaluation_batch_size=evaluation_size(self._engine.history, self.configuration)
+                or self.configuration.micro_batch_size,
             )
         )
         if not isinstance(reply, MemoryMeasured):
             return as_outcome(reply, self._log)
         self._memory = reply.memory
+        self._interlude = reply.interlude
         self.steps_s += reply.steps_s
         if self._stays:
             return self._open()

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from autotune.configuration import Configuration
+from autotune.cost.memory.foresight import Foresight, Need
 from autotune.events import (
     BestChanged,
+    Document,
     SearchEnded,
     TrialFinished,
     TrialProgressed,
@@ -20,6 +22,7 @@ from autotune.events import (
 from autotune.outcome import Measured, Outcome, Purpose, Stopped, TimedOut
 from autotune.search.evidence.closing import with_trial
 from autotune.search.evidence.finished import Arrival, FinishedTrial
+from autotune.search.evidence.foreseen import with_foresight
 from autotune.search.evidence.history import History
 from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.order import Next, Over, Wait
@@ -27,6 +30,7 @@ from autotune.search.session import Session
 from autotune.search.trials import TrialPlan, TrialResult, run_trial
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import Progress
+from autotune.units import format_bytes
 
 TIME_LIMIT_FACTOR = 10.0
 """A trial that takes this many times the slowest measured one hangs, or might as well."""
@@ -93,6 +97,14 @@ class Engine:
         self._slowest_s = 0.0
         self._best: int | None = None
         self._awaited = Wait()
+        self._predicted: dict[int, Document] = {}
+
+    def foresee(self, foresight: Foresight) -> None:
+        """Takes what is predicted of memory into the history: what cannot fit is ruled out."""
+        known = len(self.history.regions)
+        self.history = with_foresight(self.history, foresight)
+        for region in self.history.regions[known:]:
+            self.session.emit(region.event)
 
     def take_number(self) -> int:
         """A number for a new trial."""
@@ -207,12 +219,16 @@ class Engine:
         """Says that a trial begins."""
         self.session.in_trial = True
         self.session.trial_stop_requested = False
+        need = self.history.need(configuration)
+        if need is not None:
+            self._predicted[number] = {**need.to_json()}
         self.session.emit(
             TrialStarted(
                 number=number,
                 purpose=purpose,
                 configuration=configuration.to_json(),  # type: ignore[arg-type]
                 why=why,
+                predicted=self._predicted.get(number),
             )
         )
 
@@ -247,6 +263,7 @@ class Engine:
                 outcome=result.outcome,
                 wall_s=round(result.wall_s, 3),
                 overhead_s=round(result.overhead_s, 3),
+                predicted=self._predicted.get(number),
             )
         )
         trial = FinishedTrial(
@@ -259,11 +276,25 @@ class Engine:
         return trial
 
     def _learn(self, trial: FinishedTrial) -> None:
-        known = len(self.history.regions)
-        self.history = with_trial(self.history, trial)
-        for region in self.history.regions[known:]:
-            self.session.emit(region.event)
+        before = self.history
+        self.history = with_trial(before, trial)
+        if before.foresight is not None and self.history.foresight is None:
+            self._tell_refuted(trial, before.need(trial.configuration))
+        for region in self.history.regions:
+            if region not in before.regions:
+                self.session.emit(region.event)
         self._note_best()
+
+    def _tell_refuted(self, trial: FinishedTrial, need: Need | None) -> None:
+        assert need is not None
+        assert isinstance(trial.outcome, Measured)
+        self.session.warn(
+            f"Trial {trial.number} needed {format_bytes(trial.outcome.memory.total_bytes)} where "
+            f"{format_bytes(need.total_bytes)} were predicted: predictions of memory do not hold "
+            "for this job.",
+            "From here on trials alone decide what fits; what was ruled out by prediction may be "
+            "tried.",
+        )
 
     def _note_best(self) -> None:
         standing = self.history.standing

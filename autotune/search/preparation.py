@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from autotune.configuration import Configuration, default_baseline, divisors
+from autotune.cost.memory.foresight import Foresight
 from autotune.errors import UsageError
 from autotune.events import (
     MachineProbed,
@@ -23,6 +24,7 @@ from autotune.events import (
 from autotune.goal import usable_bytes
 from autotune.outcome import Stopped
 from autotune.request import Request
+from autotune.search.foreseeing import Foreseeing
 from autotune.search.parity import CHECK_LIMIT_S, check_parity
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
@@ -61,6 +63,8 @@ class Prepared:
     space: Space
     plan: TrialPlan
     gradient_bytes: int
+    foresight: Foresight | None = None
+    """What is predicted of memory; None where nothing could be traced."""
 
     @property
     def digest(self) -> str:
@@ -69,8 +73,15 @@ class Prepared:
 
 
 @contextmanager
-def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]:
+def prepare_job(
+    session: Session, request: Request, *, traces: bool = True
+) -> Iterator[Prepared | None]:
     """Probes, loads and checks; every worker is ended when the block is left.
+
+    Args:
+        session: Where events go and requests come from.
+        request: What was asked for.
+        traces: Whether a training step is traced where no earlier run did.
 
     Yields:
         What the search needs; None where the run was stopped meanwhile.
@@ -98,7 +109,17 @@ def prepare_job(session: Session, request: Request) -> Iterator[Prepared | None]
     _warn_about_machine(session, request, machine, limit_bytes)
     environment = trial_environment(machine.host.num_threads, num_local_ranks(request))
     with worker_pool(session, request, machine, environment) as pool:
-        yield _check(session, request, machine, usable, pool, environment)
+        yield _check(
+            session,
+            request,
+            machine,
+            usable,
+            pool,
+            environment,
+            foreseeing=Foreseeing(
+                session, request, machine, limit_bytes, environment, traces=traces
+            ),
+        )
 
 
 def _begun(progress: SurveyProgress) -> ProbeStarted:
@@ -162,6 +183,8 @@ def _check(
     usable: int,
     pool: WorkerPool,
     environment: dict[str, str],
+    *,
+    foreseeing: Foreseeing,
 ) -> Prepared | None:
     ready = pool.ready()
     if isinstance(ready, Stopped) or session.should_end():
@@ -176,6 +199,7 @@ def _check(
         )
     )
     baseline = _baseline(session, request, facts)
+    foreseeing.begin(pool, ready, baseline)
     forms, saved_bytes_without = _try_checkpointing(session, pool, baseline)
     if session.should_end():
         return None
@@ -202,6 +226,9 @@ def _check(
             digest=space.digest,
         )
     )
+    foresight = foreseeing.end(pool, space)
+    if session.should_end():
+        return None
     return Prepared(
         machine=machine,
         usable_bytes=usable,
@@ -210,6 +237,7 @@ def _check(
         space=space,
         plan=trial_plan(request, usable, parity),
         gradient_bytes=_gradient_bytes(facts, ready),
+        foresight=foresight,
     )
 
 

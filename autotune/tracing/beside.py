@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.cost.memory import codec
 from autotune.run_directory import write_atomically
+from autotune.tracing.child import DEVICES
 from autotune.tracing.request import request_adapter
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ def run(workload: LoadedWorkload, document: dict[str, object], scratch: str) -> 
     """
     from autotune.tracing.trace import fake_mode, trace
 
+    for name in DEVICES:
+        # Nothing here may touch a device, not even to look whether there is one.
+        os.environ[name] = ""
     request = request_adapter().validate_python(document["request"])
     traced = trace(workload, request, Path(scratch), fake_mode())
     text = json.dumps(codec.to_json(traced), separators=(",", ":"))

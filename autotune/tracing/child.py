@@ -17,12 +17,13 @@ from autotune.errors import AutotuneError
 from autotune.tracing.request import TraceRequest, request_adapter
 from autotune.workload.spec import WorkloadSpec
 
-_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
+"""Variables that hide every device of a kind where they are empty."""
 
 
 def main(arguments: list[str], out: IO[str]) -> int:
     """Traces and answers; returns the exit code."""
-    for name in _DEVICES:
+    for name in DEVICES:
         # Nothing here may touch a device, not even to look whether there is one.
         os.environ[name] = ""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"

@@ -43,7 +43,7 @@ def load(key: str, directory: Path | None) -> TracedWorkload | None:
     if directory is None:
         return None
     try:
-        return codec.from_json(json.loads(_file(directory, key).read_bytes()))
+        return codec.from_json(json.loads(file_of(directory, key).read_bytes()))
     except (OSError, ValueError):
         return None
 
@@ -52,7 +52,7 @@ def save(key: str, traced: TracedWorkload, directory: Path | None) -> None:
     """Keeps a trace, where that is possible."""
     if directory is None:
         return
-    file = _file(directory, key)
+    file = file_of(directory, key)
     with contextlib.suppress(OSError):
         write_atomically(file, json.dumps(codec.to_json(traced), separators=(",", ":")))
         kept = sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
@@ -65,7 +65,8 @@ def default_directory() -> Path | None:
     return cache_directory()
 
 
-def _file(directory: Path, key: str) -> Path:
+def file_of(directory: Path, key: str) -> Path:
+    """Where the trace of a key is kept below a directory."""
     return directory / "traces" / f"{key[:32]}.json"
 
 

@@ -22,12 +22,14 @@ from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.protocol import (
+    AwaitBeside,
     CannotLoad,
     Command,
     Envelope,
     Progress,
     Ready,
     Reply,
+    StartBeside,
     envelope_adapter,
 )
 from autotune.trial.worker import WorkerOptions
@@ -62,7 +64,7 @@ class Worker:
         self._buffer = b""
         self.ready: Ready | None = None
         self.is_used = False
-        """Whether any command was given."""
+        """Whether any command was given that runs the workload here."""
         with log.open("ab") as output:
             self._socket, self._process = self._start(options, environment, output)
         self._socket.setblocking(False)
@@ -164,7 +166,7 @@ class Worker:
             should_stop: Asked many times a second; a text ends the worker and is the reason.
             meeting: For one of several ranks, the name under which they meet for this command.
         """
-        self.is_used = True
+        self.is_used = self.is_used or not isinstance(command, StartBeside | AwaitBeside)
         self._number += 1
         envelope = Envelope(
             body=command,

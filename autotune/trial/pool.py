@@ -12,6 +12,7 @@ from autotune.run_directory import RunDirectory
 from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.environment import shared
 from autotune.trial.protocol import (
+    AwaitBeside,
     Command,
     MeasureGradients,
     MeasureLink,
@@ -21,6 +22,7 @@ from autotune.trial.protocol import (
     Progress,
     Ready,
     Reply,
+    StartBeside,
 )
 from autotune.trial.ranks.group import RankGroup
 from autotune.trial.worker import WorkerOptions
@@ -175,7 +177,8 @@ class WorkerPool:
         worker = self.warm(1 if self._alone else ranks_of(command))
         if isinstance(worker, Stopped):
             return worker
-        is_first = not worker.is_used and self._options.isolation == "fork"
+        is_beside = isinstance(command, StartBeside | AwaitBeside)
+        is_first = not worker.is_used and self._options.isolation == "fork" and not is_beside
         reply = worker.ask(
             command,
             log=log,
@@ -193,7 +196,8 @@ class WorkerPool:
                 on_progress=on_progress,
                 should_stop=should_stop,
             )
-        if self._options.isolation == "inline" and reply.kind in ("out_of_memory", "failed"):
+        is_unclean = self._options.isolation == "inline" and not is_beside
+        if is_unclean and reply.kind in ("out_of_memory", "failed"):
             self.close()
         return reply
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.errors import ERRORS_BY_NAME, AutotuneError
@@ -19,6 +19,7 @@ from autotune.outcome import (
     Exchange,
     Failed,
     GradientNorms,
+    Interlude,
     MemoryUse,
     OutOfMemory,
     Phases,
@@ -47,6 +48,8 @@ class MeasureMemory:
     """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
     find_unused: bool = False
     """Whether ranks that exchange gradients must look for parameters without one."""
+    evaluation_batch_size: int | None = None
+    """After the steps, try an evaluation step of so many rows, and a save; None tries neither."""
     kind: Literal["measure_memory"] = "measure_memory"
 
 
@@ -138,6 +141,26 @@ class MeasureLink:
     kind: Literal["measure_link"] = "measure_link"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartBeside:
+    """Starts work on the loaded workload, in a fork that goes on while other commands run."""
+
+    module: str
+    """Its `run(workload, document, scratch)` is called."""
+    document: dict[str, JsonValue]
+    """What is to be done."""
+    kind: Literal["start_beside"] = "start_beside"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitBeside:
+    """Waits for the end of what `StartBeside` started."""
+
+    time_limit_s: float
+    """After this the work is ended; the worker stays."""
+    kind: Literal["await_beside"] = "await_beside"
+
+
 Command: TypeAlias = (
     MeasureMemory
     | MeasureSpeed
@@ -147,6 +170,8 @@ Command: TypeAlias = (
     | ContinueSpeed
     | CheckParity
     | TryCheckpointing
+    | StartBeside
+    | AwaitBeside
 )
 
 
@@ -191,6 +216,7 @@ class MemoryMeasured:
     memory: MemoryUse
     steps_s: float
     """Wall time of the optimizer steps alone."""
+    interlude: Interlude | None = None
     kind: Literal["memory_measured"] = "memory_measured"
 
 
@@ -251,6 +277,20 @@ class CheckpointingTried:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BesideStarted:
+    """Answer to `StartBeside`."""
+
+    kind: Literal["beside_started"] = "beside_started"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BesideEnded:
+    """Answer to `AwaitBeside`: the work is done."""
+
+    kind: Literal["beside_ended"] = "beside_ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Where a command stands; may be dropped."""
 
@@ -271,6 +311,8 @@ Reply: TypeAlias = (
     | LinkMeasured
     | ParityFound
     | CheckpointingTried
+    | BesideStarted
+    | BesideEnded
     | OutOfMemory
     | Failed
 )

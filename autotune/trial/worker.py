@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Literal
 
 from autotune.errors import AutotuneError, WorkloadError
 from autotune.outcome import Failed
+from autotune.trial.beside import Beside
 from autotune.trial.channel import Channel
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
@@ -35,6 +36,8 @@ from autotune.trial.process import (
     scratch_directory,
 )
 from autotune.trial.protocol import (
+    AwaitBeside,
+    BesideStarted,
     CannotLoad,
     CheckParity,
     Command,
@@ -50,6 +53,7 @@ from autotune.trial.protocol import (
     Ready,
     Reply,
     SpeedMeasured,
+    StartBeside,
     TryCheckpointing,
 )
 from autotune.trial.ranks.place import ALONE, Company, Place, joined
@@ -96,6 +100,7 @@ class Worker:
         self._place = Place(**options.place) if options.place is not None else None  # type: ignore[arg-type]
         self._session: SpeedSession | None = None
         self._idle_bytes: int | None = None
+        self._beside = Beside(channel, options.scratch)
 
     def load(self) -> None:
         """Imports, loads the workload and says so, or says why it cannot."""
@@ -148,7 +153,13 @@ class Worker:
             command = envelope.body
             log = Path(envelope.log) if envelope.log is not None else None
             is_inline = self.options.isolation == "inline"
-            if is_inline or self._session is not None or isinstance(command, OpenSpeed):
+            if isinstance(command, StartBeside):
+                assert self.workload is not None, "load() comes first"
+                self._beside.start(command, self.workload, log)
+                self.channel.send(BesideStarted())
+            elif isinstance(command, AwaitBeside):
+                self.channel.send(self._beside.wait(command))
+            elif is_inline or self._session is not None or isinstance(command, OpenSpeed):
                 with redirected_output(log):
                     reply = self.answer(envelope)
                     is_last = is_inline and self._keeps_memory()
@@ -237,6 +248,7 @@ class Worker:
         from autotune.trial.readings.checks import check_parity, try_checkpointing
         from autotune.trial.readings.exchange import measure_exchange
         from autotune.trial.readings.gradients import measure_gradients
+        from autotune.trial.readings.interlude import try_interlude
         from autotune.trial.readings.link import measure_link
         from autotune.trial.readings.meter import SpeedSession, measure_memory
 
@@ -273,7 +285,17 @@ class Worker:
                         others_bytes=self.options.others_bytes,
                         report=self.channel.send,
                     )
-                    return MemoryMeasured(memory=memory, steps_s=steps_s)
+                    interlude = None
+                    if command.evaluation_batch_size is not None:
+                        interlude = try_interlude(
+                            stepper,
+                            command.evaluation_batch_size,
+                            limit_bytes=command.limit_bytes,
+                            level_bytes=self.level_bytes,
+                            others_bytes=self.options.others_bytes,
+                            directory=output_dir,
+                        )
+                    return MemoryMeasured(memory=memory, steps_s=steps_s, interlude=interlude)
                 case MeasureSpeed():
                     self._fence(command.memory_fence_bytes)
                     stepper = self._stepper(workload, command, output_dir)
@@ -307,6 +329,8 @@ class Worker:
                     return GradientsMeasured(gradients=gradients)
                 case MeasureLink():
                     return measure_link(command, company)
+                case StartBeside() | AwaitBeside():
+                    raise RuntimeError("Work beside is answered by the worker itself.")
                 case OpenSpeed():
                     import torch
 

@@ -114,8 +114,10 @@ def searched(asked: Request, directory: Path) -> Iterator[Searched]:
                 space=job.space, usable_bytes=job.usable_bytes, gradient_bytes=job.gradient_bytes
             )
             engine = Engine(session, job.pool, history, job.plan)
+            if job.foresight is not None:
+                engine.foresee(job.foresight)
             strategy = make_strategy(
-                asked, session, history, digest=job.digest, machine=job.machine.likeness
+                asked, session, engine.history, digest=job.digest, machine=job.machine.likeness
             )
             limits = Limits(num_trials=asked.budget.trials, reserve_s=lambda history: 0.0)
             reason = engine.search(strategy, limits)

@@ -11,7 +11,6 @@ from autotune.outcome import OutOfMemory
 from autotune.units import format_rate
 from autotune.view import RunView, TrialView
 from tui.pictures.axes import Axes, padded
-from tui.trials.predictions import predicted_bytes
 
 _MIN_ROWS = 5
 
@@ -61,7 +60,7 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     _draw_front(axes, kept)
     _draw_misses(axes, view)
     legend = "★ best  ● measured, on the front  ○ measured  ▲ out of memory  ┊ limit"
-    if any(predicted_bytes(trial.predicted) for trial in view.trials):
+    if any(trial.predicted_bytes is not None for trial in view.trials):
         legend += "  predictions: heat map"
     return [*axes.lines(), Content.styled(legend[:width], "$text-muted")]
 

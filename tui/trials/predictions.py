@@ -7,26 +7,15 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from autotune.configuration import Configuration
-from autotune.view import RunView
-
-
-def predicted_bytes(document: Mapping[str, JsonValue] | None) -> int | None:
-    """The memory that a prediction names: `total_bytes`, at the top or under `memory`."""
-    if document is None:
-        return None
-    memory = document.get("memory")
-    for place in (document, memory if isinstance(memory, dict) else {}):
-        value = place.get("total_bytes")
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return int(value)
-    return None
+from autotune.view import RunView, bytes_of
 
 
 def all_predicted_bytes(view: RunView) -> dict[Configuration, int]:
     """Predicted memory by configuration: of candidates as they were planned, and of trials."""
     found: dict[Configuration, int] = {}
-    for configuration, prediction in (*_of_candidates(view), *_of_trials(view)):
-        num_bytes = predicted_bytes(prediction)
+    known = (*_of_candidates(view), *_foreseen(view), *_of_trials(view))
+    for configuration, prediction in known:
+        num_bytes = bytes_of(prediction)
         if num_bytes is not None:
             found[configuration] = num_bytes
     return found
@@ -49,6 +38,13 @@ def _of_candidates(view: RunView) -> Iterator[_Pair]:
         except ValueError:
             continue
         yield configuration, prediction if isinstance(prediction, dict) else None
+
+
+def _foreseen(view: RunView) -> Iterator[_Pair]:
+    for entry in view.foreseen.candidates if view.foreseen else ():
+        document, prediction = entry.get("configuration"), entry.get("predicted")
+        if isinstance(document, dict) and isinstance(prediction, dict):
+            yield Configuration.from_json(document), prediction
 
 
 def _of_trials(view: RunView) -> Iterator[_Pair]:

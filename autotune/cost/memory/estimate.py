@@ -94,15 +94,20 @@ def estimate(traced: TracedWorkload, question: Question) -> Estimate:
         traced: The step under every checkpointing form, at least one.
         question: The device and the job around the step.
     """
-    reckoners = [_Form(step, question) for step in traced.steps]
+    reckoners = [FormReckoner(step, question) for step in traced.steps]
     largest = [form.largest(question.settings) for form in reckoners]
     sizes = table_sizes(question, max(largest))
     forms = tuple(form.told(sizes, size) for form, size in zip(reckoners, largest, strict=True))
     return Estimate(traced=traced, question=question, forms=forms)
 
 
-class _Form:
-    """Reckons one checkpointing form, each micro-batch size once."""
+class FormReckoner:
+    """Reckons one checkpointing form, each micro-batch size once.
+
+    Args:
+        trace: The step under that form.
+        question: The device and the job around the step.
+    """
 
     def __init__(self, trace: StepTrace, question: Question) -> None:
         self._trace = trace
@@ -117,15 +122,21 @@ class _Form:
         self._replayed: dict[tuple[int, bool], Replayed] = {}
 
     @property
-    def _fixed_bytes(self) -> int:
-        """What is there whatever the micro-batch size."""
-        return sum(layer.num_bytes for layer in self._inside) + self._outside_bytes
-
-    @property
-    def _outside_bytes(self) -> int:
+    def outside_bytes(self) -> int:
+        """What the process occupies that torch's allocator does not see."""
         return sum(layer.num_bytes for layer in self._outside)
 
+    @property
+    def _fixed_bytes(self) -> int:
+        """What is there whatever the micro-batch size."""
+        return self._inside_bytes + self.outside_bytes
+
+    @property
+    def _inside_bytes(self) -> int:
+        return sum(layer.num_bytes for layer in self._inside)
+
     def law(self, micro_batch_size: int) -> Law:
+        """The law for as many accumulation steps as a micro-batch size has."""
         steps = self._question.accumulation_steps(micro_batch_size)
         # Where each micro-batch has its own memory, a third one adds nothing to the second.
         steps = steps if self._trace.window else min(steps, 2)
@@ -149,7 +160,8 @@ class _Form:
         """How the requests of a run go, all that lies inside the allocator among them."""
         if self._target.is_cpu:
             tensors = self.law(micro_batch_size).peak_bytes(micro_batch_size)
-            return Replayed(allocated_bytes=tensors, reserved_bytes=tensors, num_retries=0)
+            inside = tensors + self._inside_bytes
+            return Replayed(allocated_bytes=inside, reserved_bytes=inside, num_retries=0)
         key = (micro_batch_size, settings.expandable_segments)
         if key not in self._replayed:
             self._replayed[key] = self._run(micro_batch_size).at(
@@ -164,7 +176,7 @@ class _Form:
             return False
         replayed = self.replayed(micro_batch_size, settings)
         is_met = replayed.refused_bytes is None
-        return is_met and replayed.reserved_bytes + self._outside_bytes <= usable
+        return is_met and replayed.reserved_bytes + self.outside_bytes <= usable
 
     def largest(self, settings: AllocatorSettings) -> int:
         """The largest micro-batch size that fits; 0 where none does."""
@@ -202,7 +214,7 @@ class _Form:
         if self._target.is_cpu or not self._tensors_fit(tried):
             return middle
         need = self.law(tried).peak_bytes(tried) + self._fixed_bytes
-        gaps = self.replayed(tried, settings).reserved_bytes + self._outside_bytes - need
+        gaps = self.replayed(tried, settings).reserved_bytes + self.outside_bytes - need
         near = self._largest_of_tensors(self._question.usable_bytes - gaps)
         return max(middle, min(near, high))
 
@@ -216,7 +228,7 @@ class _Form:
             with_expandable = other if other != largest else None
         return FormEstimate(
             checkpointing=self._trace.checkpointing,
-            entries=tuple(self._entry(size) for size in sizes),
+            entries=tuple(self.entry(size) for size in sizes),
             largest=largest,
             largest_with_expandable_segments=with_expandable,
             shown_size=shown,
@@ -224,7 +236,8 @@ class _Form:
             layers=self._layers(shown),
         )
 
-    def _entry(self, size: int) -> Entry:
+    def entry(self, size: int) -> Entry:
+        """What a micro-batch size needs, and whether that fits."""
         question = self._question
         tensors = self.law(size).peak_bytes(size)
         total = tensors + self._fixed_bytes
@@ -235,7 +248,7 @@ class _Form:
         else:
             replayed = self.replayed(size, question.settings)
             reserved = replayed.reserved_bytes
-            total = reserved + self._outside_bytes
+            total = reserved + self.outside_bytes
             if replayed.refused_bytes is not None:
                 total += replayed.refused_bytes
                 why = "per_process_memory_fraction allows no more"

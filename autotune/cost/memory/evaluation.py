@@ -54,13 +54,17 @@ class EvaluationLaw:
                 high = middle - 1
         return low
 
-    def recommended(self, limit_bytes: int) -> int | None:
+    def recommended(self, limit_bytes: int, most: int = MOST_ROWS) -> int | None:
         """The `per_device_eval_batch_size` to use: the largest power of two that fits.
 
         None where not even one row does. No batch is larger than the evaluation data.
+
+        Args:
+            limit_bytes: What may be allocated.
+            most: No larger one is worth it.
         """
         rows = self.num_rows if self.num_rows is not None else MOST_ROWS
-        largest = self.largest(limit_bytes, min(MOST_ROWS, max(1, rows)))
+        largest = self.largest(limit_bytes, min(most, MOST_ROWS, max(1, rows)))
         return 2 ** (largest.bit_length() - 1) if largest else None
 
 

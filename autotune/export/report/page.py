@@ -28,6 +28,8 @@ from autotune.view import TrialView
 DASH = "–"
 """Shown where there is no reading."""
 
+_PREDICTED = 7
+"""Place of the column of predicted peaks, where there is one."""
 _LAST = "recommendation.json"
 FILES = (
     ("training_arguments.json", "the changed fields, for `HfArgumentParser.parse_json_file`"),
@@ -272,10 +274,29 @@ def _trials(bundle: Bundle) -> str:
         return ""
     head = ["#", "purpose", "configuration", "outcome", "samples/s", "95 %", "peak memory", "note"]
     align = ["---:", "---", "---", "---", "---:", "---:", "---:", "---"]
-    rows = [head, align, *(_trial(trial) for trial in bundle.trials)]
-    table = "\n".join(_line(row) for row in rows)
-    predictions = _predictions(bundle.trials)
-    return f"## Trials\n\nEvery number in this table was measured.\n\n{table}{predictions}"
+    said = "Every number in this table was measured."
+    if _has_predictions(bundle):
+        head.insert(_PREDICTED, "predicted peak")
+        align.insert(_PREDICTED, "---:")
+        said = (
+            "Every number in this table was measured, but for the predicted peak: that was "
+            "reckoned before the trial ran, from one step traced on tensors without data."
+        )
+    table = "\n".join(_line(row) for row in [head, align, *_trial_rows(bundle)])
+    return f"## Trials\n\n{said}\n\n{table}"
+
+
+def _has_predictions(bundle: Bundle) -> bool:
+    return any(trial.predicted_bytes is not None for trial in bundle.trials)
+
+
+def _trial_rows(bundle: Bundle) -> list[list[str]]:
+    rows = [_trial(trial) for trial in bundle.trials]
+    if _has_predictions(bundle):
+        for row, trial in zip(rows, bundle.trials, strict=True):
+            need = trial.predicted_bytes
+            row.insert(_PREDICTED, DASH if need is None else format_bytes(need))
+    return rows
 
 
 def _trial(trial: TrialView) -> list[str]:
@@ -305,20 +326,6 @@ def _trial(trial: TrialView) -> list[str]:
         memory,
         _cell(note),
     ]
-
-
-def _predictions(trials: Sequence[TrialView]) -> str:
-    """What was expected of the trials, apart from what was measured."""
-    rows = []
-    for trial in trials:
-        for name, value in sorted((trial.predicted or {}).items()):
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                shown = format_bytes(value) if name.endswith("_bytes") else f"{value:.4g}"
-                rows.append(f"| {trial.number} | {name} | {shown} |")
-    if not rows:
-        return ""
-    table = "\n".join(["| # | quantity | predicted |", "| ---: | --- | ---: |", *rows])
-    return f"\n\nWhat was predicted before the trials ran, not measured:\n\n{table}"
 
 
 def _alternatives(answer: Answer) -> str:
@@ -358,7 +365,7 @@ def verify(path: Path, bundle: Bundle) -> str:
         if "://" not in target and not (path.parent / target).is_file():
             raise ValueError(f"it links to {target}, which is not there")
     lines = set(text.splitlines())
-    for row in (*_table(bundle), *(_trial(trial) for trial in bundle.trials)):
+    for row in (*_table(bundle), *_trial_rows(bundle)):
         if _line(row) not in lines:
             raise ValueError(f"it does not hold the line {_line(row)!r}")
     for script in ("trainer.py", "accelerator.py") if bundle.has_scripts else ():

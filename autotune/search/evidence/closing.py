@@ -5,6 +5,9 @@ configuration that ran out of memory closes every one that needs at least as muc
 training step is the largest of several lines in the micro-batch size, hence convex: a line through
 two known points stays below it further out, and closes what it puts above the limit.
 
+Where a step could be traced, `foreseen` knows the need of every candidate, and the lines are left
+out.
+
 A failure that is not memory closes sizes only where a smaller one works, and a checkpointing form
 only where another one works. A trial that timed out or was stopped closes nothing.
 """
@@ -19,6 +22,7 @@ from functools import partial
 from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import Failed, Measured, OutOfMemory
 from autotune.search.evidence.finished import ClosedRegion, FinishedTrial
+from autotune.search.evidence.foreseen import learned, with_ruled_out
 from autotune.search.evidence.history import History
 from autotune.units import format_bytes
 
@@ -29,19 +33,19 @@ and gaps bend the line."""
 
 def with_trial(history: History, trial: FinishedTrial) -> History:
     """The history after one more trial; new regions stand at the end of its `regions`."""
-    longer = replace(history, trials=(*history.trials, trial))
-    regions = list(history.regions)
+    longer = learned(replace(history, trials=(*history.trials, trial)), trial)
+    regions = list(longer.regions)
     configuration = trial.configuration
     if configuration.local_sgd_steps > 1 or (
         configuration.world_size not in history.space.world_sizes
     ):
-        return longer
+        return with_ruled_out(longer, trial)
     for region in close(longer.arm(configuration.world_size), trial):
         closed = {c for r in regions for c in r.configurations}
         left = tuple(c for c in region.configurations if c not in closed)
         if left:
             regions.append(replace(region, configurations=left))
-    return replace(longer, regions=tuple(regions))
+    return with_ruled_out(replace(longer, regions=tuple(regions)), trial)
 
 
 def with_trials(history: History, trials: Iterable[FinishedTrial]) -> History:
@@ -215,7 +219,8 @@ def _needed_bytes(history: History, trial: FinishedTrial) -> int:
 
 def _by_prediction(history: History, trial: FinishedTrial) -> Iterator[ClosedRegion]:
     usable_bytes = history.usable_bytes
-    if usable_bytes is None:
+    if usable_bytes is None or history.need(trial.configuration) is not None:
+        # What is known of every size needs no line through two of them.
         return
     form = history.form_index(trial.configuration)
     for line in _lines(history, trial.configuration.checkpointing):

@@ -61,12 +61,14 @@ class ClosedRegion:
 
     what: str
     reason: str
-    trial: int
-    """Number of the trial that closed it."""
+    trial: int | None
+    """Number of the trial that closed it; None where it was closed before any."""
     by_memory: bool
     """Whether memory is the reason."""
     configurations: tuple[Configuration, ...]
     """Candidates that were open until then."""
+    is_foreseen: bool = False
+    """Whether a prediction from a traced step closed it: nothing of it was run."""
 
     @property
     def event(self) -> RegionClosed:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from autotune.configuration import Configuration
 from autotune.cost.decision import learning_ratio
 from autotune.cost.learning import NOT_NEEDED, SampleEfficiency
+from autotune.cost.memory.foresight import Foresight, Need
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.search.evidence.finished import ClosedRegion, FinishedTrial, MeasuredTrial
 from autotune.search.evidence.ranking import Standing
@@ -43,6 +44,9 @@ class History:
     """Sample efficiency by global batch size; 1 where it is not named."""
     required_local_sgd_steps: int | None = None
     """What the user insists on; None leaves it open."""
+    foresight: Foresight | None = None
+    """What is predicted of memory from a traced step; None where nothing is, or trials spoke
+    against it."""
     held: frozenset[Configuration] = frozenset()
     """Candidates that other engines of a shared study try at this moment: known soon, not open."""
 
@@ -135,6 +139,10 @@ class History:
             return False
         needed_bytes = max(outcome.needed_at_least_bytes or 0, outcome.limit_bytes or 0)
         return needed_bytes < OUTGROWN_FRACTION * (self.usable_bytes or 0)
+
+    def need(self, configuration: Configuration) -> Need | None:
+        """What a configuration is predicted to need; None where only a trial can tell."""
+        return None if self.foresight is None else self.foresight.need(configuration)
 
     def closed_by(self, configuration: Configuration) -> ClosedRegion | None:
         """The region that the configuration was closed with."""

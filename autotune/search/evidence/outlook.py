@@ -84,12 +84,15 @@ class Outlook:
 
     @property
     def knows_memory(self) -> bool:
-        """Whether the trials tell how memory grows."""
-        return self._need is not None
+        """Whether a trace or the trials tell how memory grows."""
+        return self._need is not None or self.history.foresight is not None
 
     def may_fit(self, candidate: Configuration) -> bool:
-        """Whether the trials do not lead one to expect that it runs out of memory."""
+        """Whether nothing leads one to expect that it runs out of memory."""
         usable_bytes = self.history.usable_bytes
+        foreseen = self.history.need(candidate)
+        if foreseen is not None and usable_bytes is not None:
+            return foreseen.total_bytes <= usable_bytes
         if self._need is not None and usable_bytes is not None:
             expected_bytes = self._need.at(self.history, candidate)
             return expected_bytes <= usable_bytes * (1 + MEMORY_SLACK)
@@ -101,7 +104,9 @@ class Outlook:
         return _kept_samples(self.history, candidate) < min(too_much, default=math.inf)
 
     def is_sure_to_fit(self, candidate: Configuration) -> bool:
-        """Whether it keeps no more for the backward pass than a measured trial did."""
+        """Whether it is predicted to fit, or keeps no more than a measured trial did."""
+        if self.history.need(candidate) is not None:
+            return self.may_fit(candidate)
         return _kept_samples(self.history, candidate) <= max(
             _kept_samples(self.history, t.configuration)
             for t in self.history.measured

@@ -11,7 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import cloudpickle
@@ -69,6 +69,9 @@ def import_path() -> tuple[str, ...]:
 
 def _content(job: Job | MakeTrainer) -> dict[str, object]:
     if isinstance(job, Job):
+        if _fault(job.evaluation.preprocess_logits) is not None:
+            # Outputs are then taken to be kept whole, which is no less.
+            job = replace(job, evaluation=replace(job.evaluation, preprocess_logits=None))
         return {field.name: getattr(job, field.name) for field in fields(job)}
     return {"make_trainer": job}
 

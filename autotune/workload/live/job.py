@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from autotune.configuration import Configuration
 from autotune.errors import UsageError, WorkloadError
 from autotune.workload.live.arguments import configuration_of, kept_arguments, precision_of
+from autotune.workload.loaded import Evaluation
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,8 @@ class Job:
     """Further arguments of the Trainer."""
     trainer_attributes: Mapping[str, object] = field(default_factory=dict)
     """What a subclass, or its user, keeps on the Trainer."""
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    """How the job evaluates beside its training."""
 
 
 def job_of_trainer(trainer: Trainer) -> Job:
@@ -88,7 +91,29 @@ def job_of_trainer(trainer: Trainer) -> Job:
             for name, value in vars(trainer).items()
             if name in _SET_BY_BASE or name not in _names_of_base()
         },
+        evaluation=_evaluation_of(trainer),
     )
+
+
+def _evaluation_of(trainer: Trainer) -> Evaluation:
+    """How a Trainer evaluates, as far as it decides what waits on the device."""
+    arguments = trainer.args
+    only_loss = arguments.prediction_loss_only or getattr(trainer, "compute_metrics", None) is None
+    in_batches = getattr(arguments, "batch_eval_metrics", False)
+    data = getattr(trainer, "eval_dataset", None)
+    lengths = [len(d) for d in _each(data) if isinstance(d, Sized)]
+    return Evaluation(
+        keeps_outputs=not only_loss and not in_batches,
+        accumulation_steps=arguments.eval_accumulation_steps,
+        micro_batch_size=arguments.per_device_eval_batch_size,
+        num_rows=max(lengths, default=None),
+        preprocess_logits=getattr(trainer, "preprocess_logits_for_metrics", None),
+    )
+
+
+def _each(data: object) -> list[object]:
+    """The data sets that evaluation goes through, one after another."""
+    return list(data.values()) if isinstance(data, dict) else [data]
 
 
 def job_of_parts(
@@ -102,6 +127,7 @@ def job_of_parts(
     trainer_class: type[Trainer] | None = None,
     trainer_options: Mapping[str, object] | None = None,
     trainer_attributes: Mapping[str, object] | None = None,
+    evaluation: Evaluation = Evaluation(),  # noqa: B008  (frozen)
 ) -> Job:
     """A job of the arguments that a Trainer would be made with.
 
@@ -165,6 +191,7 @@ def job_of_parts(
         trainer_class=trainer_class,
         trainer_options=trainer_options or {},
         trainer_attributes=trainer_attributes or {},
+        evaluation=evaluation,
     )
 
 

@@ -95,6 +95,7 @@ def unpack(capsule: Capsule, scratch: Path) -> LoadedWorkload:
         trainer_class=job.trainer_class,
         trainer_options=job.trainer_options,
         trainer_attributes=job.trainer_attributes,
+        evaluation=job.evaluation,
     )
 
 

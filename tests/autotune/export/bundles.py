@@ -79,7 +79,7 @@ def trial(number: int, configuration: Configuration, outcome: Outcome | None) ->
         outcome=outcome,
         wall_s=1.0,
         overhead_s=0.2,
-        predicted={"memory_total_bytes": 3 * GIB} if number == 1 else None,
+        predicted={"total_bytes": 3 * GIB} if number == 1 else None,
     )
 
 

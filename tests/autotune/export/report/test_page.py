@@ -52,12 +52,21 @@ def test_the_answer_shows_both_configurations_and_their_readings() -> None:
 
 def test_every_trial_has_a_row_and_only_measured_ones_have_numbers() -> None:
     text = section(render(bundle()), "Trials")
-    measured, predicted = text.split("What was predicted before the trials ran, not measured:")
-    table = {row[0]: row[1:] for row in rows(measured)}
+    assert "but for the predicted peak" in text
+    table = {row[0]: row[1:] for row in rows(text)}
+    assert table["#"][5:8] == ["peak memory", "predicted peak", "note"]
     assert table["1"][:6] == ["search", "4×2", "measured", "139", "136 to 142", "2.00 GiB"]
-    assert table["2"][2:6] == ["out of memory", "–", "–", "–"]
-    assert table["2"][6] == "over the limit ¦ 4 GiB (at least 5.00 GiB)"
-    assert list(rows(predicted))[2:] == [["1", "memory_total_bytes", "3.00 GiB"]]
+    assert table["1"][6] == "3.00 GiB"
+    assert table["2"][2:7] == ["out of memory", "–", "–", "–", "–"]
+    assert table["2"][7] == "over the limit ¦ 4 GiB (at least 5.00 GiB)"
+
+
+def test_without_predictions_every_number_was_measured() -> None:
+    whole = bundle()
+    alone = replace(whole, trials=tuple(replace(t, predicted=None) for t in whole.trials))
+    text = section(render(alone), "Trials")
+    assert "Every number in this table was measured." in text
+    assert "predicted" not in text
 
 
 def test_a_trial_of_another_engine_names_its_host() -> None:
@@ -65,7 +74,7 @@ def test_a_trial_of_another_engine_names_its_host() -> None:
     origin = Origin(host="node2", run="other", run_id="r", number=0)
     first, *others = whole.trials
     shared = replace(whole, trials=(replace(first, origin=origin), *others))
-    text = section(render(shared), "Trials").split("What was predicted")[0]
+    text = section(render(shared), "Trials")
     table = {row[0]: row[1:] for row in rows(text)}
     assert table[str(first.number)][0] == f"{first.purpose} on node2"
     assert table[str(others[0].number)][0] == others[0].purpose
