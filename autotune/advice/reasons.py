@@ -189,8 +189,8 @@ def _evaluation_reasons(history: History, chosen: TrialView) -> Iterator[str]:
         )
     saved = ", and weights and optimizer state were saved" if tried and tried.is_saved else ""
     yield (
-        f"per_device_eval_batch_size={size} is predicted to occupy {format_bytes(num_bytes)} during "
-        f"evaluation{seen}{saved}."
+        f"per_device_eval_batch_size={size} is predicted to occupy {format_bytes(num_bytes)} "
+        f"during evaluation{seen}{saved}."
     )
 
 

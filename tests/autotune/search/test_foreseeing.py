@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from transformers import Trainer
 
 from autotune import control
 from autotune.advice.nothing import nothing_fits
@@ -137,13 +138,12 @@ def test_where_everything_is_ruled_out_the_least_is_run_to_prove_it(tmp_path: Pa
         assert f"The nearest was {least}, which is predicted to need" in remedy
 
 
-class Picky(live.Trainer):
-    """Trains on the rows whose first token is even, which no trace can know."""
+class Picky(Trainer):  # type: ignore[misc]
+    """Weighs its loss with how many parts of it are not zero, which only a real run knows."""
 
     def compute_loss(self, model, inputs, *args, **kwargs):  # type: ignore[no-untyped-def]
-        rows = (inputs["input_ids"][:, 0] >= 0).nonzero().flatten()
-        picked = {name: value[rows] for name, value in inputs.items()}
-        return super().compute_loss(model, picked, *args, **kwargs)
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        return loss * loss.detach().reshape(1).nonzero().numel()
 
 
 def test_what_cannot_be_traced_is_said_once_and_left_to_trials(tmp_path: Path) -> None:
