@@ -75,7 +75,9 @@ def test_what_is_predicted_not_to_fit_is_closed_before_any_trial() -> None:
     assert region.by_memory
     assert region.trial is None
     assert region.what == "micro-batch sizes 12, 24 with no checkpointing"
-    assert region.reason == "predicted to need at least 1004 MiB, where 1000 MiB may be filled"
+    assert region.reason == (
+        "predicted to need at least 1004 MiB, 4.00 MiB more than the 1000 MiB that may be filled"
+    )
     assert not known.is_open(at(12))
     assert known.is_open(at(24, 2)), "nobody knows"
 
