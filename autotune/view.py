@@ -304,7 +304,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
                 outcome=event.outcome,
                 wall_s=event.wall_s,
                 overhead_s=event.overhead_s,
-                predicted=event.predicted,
+                predicted=event.predicted or (known.predicted if known else None),
             )
             trials.put(finished_trial)
             return _between(view, view.stage)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import given
@@ -25,7 +26,7 @@ from autotune.events import (
     record_adapter,
 )
 from autotune.outcome import Stopped
-from autotune.view import RunView, fold
+from autotune.view import RunView, bytes_of, fold
 from probes.link import Link
 from tests.testing import runs
 
@@ -60,6 +61,7 @@ EVENTS: list[Event] = [
     ),
     TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
     LinkProbed(link=Link(backend="gloo", num_ranks=2)),
+    runs.foreseen({"what": "evaluation", "reason": "r"}),
     runs.started("one", resumed=True),
 ]
 
@@ -101,6 +103,25 @@ def test_the_whole_story() -> None:
     assert view.running is None
     assert (view.num_search_trials, view.budget_trials, view.budget_s) == (3, 12, 60.0)
     assert view.next_seq == len(WHOLE)
+
+
+def test_what_is_predicted_is_known_of_candidates_and_of_trials() -> None:
+    started, finished = runs.trial(1, runs.BEST, runs.measured(40.0))
+    assert isinstance(started, TrialStarted)
+    told: list[Event] = [*runs.opening("one"), runs.foreseen(), replace(started, predicted={"total_bytes": 7})]
+    view = fold(runs.records(told))
+    assert view.foreseen == runs.foreseen()
+    assert view.running is not None
+    assert view.running.predicted_bytes == 7
+    assert fold(runs.records([*told, finished])).trials[0].predicted_bytes == 7
+    assert bytes_of({"memory": {"total_bytes": 5}}) == 5
+    assert bytes_of({"total_bytes": True}) is None
+
+
+def test_what_an_engine_rules_out_again_is_known_once() -> None:
+    region = RegionClosed(what="w", reason="predicted", num_removed=2, trial=None)
+    resumed: list[Event] = [region, runs.started("one", resumed=True), region]
+    assert fold(runs.records([*runs.opening("one"), *resumed])).closed == (region,)
 
 
 def test_stages_follow_the_events() -> None:

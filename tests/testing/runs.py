@@ -15,6 +15,7 @@ from autotune.events import (
     Event,
     FilesExported,
     MachineProbed,
+    MemoryForeseen,
     ParityChecked,
     RecommendationMade,
     Record,
@@ -203,6 +204,20 @@ def answer(run: str) -> Document:
         "machine": {},
         "cost": {"wall_s": 12.0, "trials": 3, "trial_s": 4.5},
     }
+
+
+def foreseen(*untraced: Document) -> MemoryForeseen:
+    """What a traced step predicts of the candidates of `opening`: 1, 2 and 9 GiB."""
+    needs = {BASELINE: GIB, BEST: 2 * GIB, TOO_LARGE: 9 * GIB}
+    return MemoryForeseen(
+        candidates=tuple(
+            {"configuration": c.to_json(), "predicted": {"total_bytes": need}}  # type: ignore[dict-item]
+            for c, need in needs.items()
+        ),
+        untraced=untraced,
+        trace_s=2.5,
+        from_store=False,
+    )
 
 
 def ending(run: str, out: Path) -> list[Event]:

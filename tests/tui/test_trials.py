@@ -219,3 +219,5 @@ def test_predictions_come_from_candidates_and_trials(view: RunView) -> None:
     found = all_predicted_bytes(replace(view, space=space, trials=(trial,)))
     assert found == {runs.BASELINE: GIB, trial.configuration: 2 * GIB}
     assert all_predicted_bytes(view) == {}
+    told = all_predicted_bytes(replace(view, foreseen=runs.foreseen()))
+    assert told == {runs.BASELINE: GIB, runs.BEST: 2 * GIB, runs.TOO_LARGE: 9 * GIB}

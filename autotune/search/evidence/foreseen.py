@@ -120,8 +120,8 @@ def _regions(
         yield ClosedRegion(
             what=f"micro-batch size{plural} {', '.join(sizes)} with {form}",
             reason=f"predicted to need {'at least ' if plural else ''}"
-            f"{format_bytes(too_large[least])}, {format_bytes(too_large[least] - usable)} more than "
-            f"the {format_bytes(usable)} that may be filled",
+            f"{format_bytes(too_large[least])}, {format_bytes(too_large[least] - usable)} more "
+            f"than the {format_bytes(usable)} that may be filled",
             trial=trial,
             by_memory=True,
             is_foreseen=True,

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from autotune.advice.document import trials_json
+from autotune.advice.limits import not_covered
 from autotune.advice.nothing import nothing_fits
-from autotune.advice.reasons import shared_reasons
-from autotune.events import Origin, TrialReceived
-from autotune.outcome import PROCESS_ALONE, Failed, OutOfMemory
+from autotune.advice.reasons import reasons, shared_reasons
+from autotune.cost.memory.foresight import Foresight, Reckoner
+from autotune.cost.memory.outside import Target
+from autotune.events import Confirmed, Document, Event, Origin, TrialFinished, TrialReceived
+from autotune.outcome import PROCESS_ALONE, Failed, Interlude, Measured, OutOfMemory
 from autotune.search.evidence.closing import with_trials
 from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.foreseen import with_foresight
 from autotune.search.evidence.history import History
-from autotune.view import fold
+from autotune.view import RunView, fold
+from tests.autotune.cost.memory.traces import step, traced
+from tests.autotune.export import bundles
 from tests.testing import runs
 from tests.testing.landscapes import make_space
 
 MIB = 2**20
+GIB = 2**30
 SPACE = make_space(24)
 
 
@@ -82,3 +92,97 @@ def test_trials_of_other_engines_are_told_with_their_host() -> None:
     assert list(shared_reasons(alone)) == []
     (reason,) = shared_reasons(shared)
     assert reason.startswith("1 trial(s) were run on node2, ")
+
+
+def confirmed_view(chosen: Measured, *more: Event) -> RunView:
+    """A run whose trial 7 repeats the best one and was confirmed."""
+    confirmed = next(e for e in runs.ending("one", Path("out")) if isinstance(e, Confirmed))
+    started, finished = runs.trial(7, runs.BEST, chosen, "confirm")
+    assert isinstance(finished, TrialFinished)
+    told = [
+        *runs.searching("one"),
+        *more,
+        started,
+        replace(finished, predicted={"total_bytes": round(1.02 * GIB)}),
+        replace(confirmed, number=7),
+    ]
+    return fold(runs.records(told))
+
+
+FACTS = replace(bundles.FACTS, num_rows=640)
+
+
+def left_out(view: RunView) -> list[str]:
+    history = History(space=SPACE)
+    return list(not_covered(view, history, FACTS, runs.BEST, alone=False))
+
+
+def test_what_was_not_run_beside_training_is_told() -> None:
+    plain = runs.measured(40.0)
+    assert left_out(confirmed_view(plain))[0] == (
+        "Evaluation, prediction and saving were not run; they have memory peaks of their own."
+    )
+    tried = Interlude(evaluation_batch_size=16, evaluation_bytes=GIB, is_saved=True)
+    assert left_out(confirmed_view(replace(plain, interlude=tried)))[0] == (
+        "Of evaluation one step of 16 rows was run: metrics, and outputs that are kept over more "
+        "than one step, were not."
+    )
+    broken = replace(tried, evaluation_bytes=None, faults=("it did not run: ValueError.",))
+    assert left_out(confirmed_view(replace(plain, interlude=broken)))[0] == (
+        "It did not run: ValueError."
+    )
+
+
+def test_what_could_not_be_traced_is_told() -> None:
+    untraced: Document = {"what": "a training step", "reason": "it depends on values."}
+    (sentence,) = [
+        s
+        for s in left_out(confirmed_view(runs.measured(40.0), runs.foreseen(untraced)))
+        if "traced" in s
+    ]
+    assert sentence == (
+        "A training step could not be traced (it depends on values): of its memory nothing was "
+        "predicted, and trials alone tell what fits."
+    )
+
+
+def test_how_far_predictions_were_off_is_told_beside_what_they_ruled_out() -> None:
+    view = confirmed_view(runs.measured(40.0))
+    chosen = view.trial(7)
+    assert chosen is not None
+    assert view.confirmed is not None
+    target = Target(name="CPU", kind="cpu", total_bytes=10**12, total_from="by hand")
+    law = Foresight(reckoner=Reckoner(traced(), target, process_bytes=450 * MIB))
+    history = with_foresight(History(space=SPACE, usable_bytes=1000 * MIB), law)
+    told = list(reasons(view, history, chosen, view.confirmed, FACTS))
+    assert (
+        "2 candidate(s) were never run: a step traced on tensors without data predicts that they "
+        "need more than may be filled."
+    ) in told
+    assert (
+        "Of 1 trial(s) the peak memory was predicted before they ran; what was measured differs "
+        "by 2.0% at most."
+    ) in told
+
+
+def test_candidates_that_were_never_run_are_counted_apart() -> None:
+    target = Target(name="CPU", kind="cpu", total_bytes=10**12, total_from="by hand")
+    law = Foresight(
+        reckoner=Reckoner(
+            traced(*(step(form) for form in SPACE.forms)), target, process_bytes=450 * MIB
+        )
+    )
+    history = with_foresight(History(space=SPACE, usable_bytes=700 * MIB), law)
+    (least,) = history.open_candidates
+    refused = OutOfMemory(where="host", cause="the limit", needed_at_least_bytes=705 * MIB)
+    history = with_trials(
+        history, [FinishedTrial(number=0, purpose="search", configuration=least, outcome=refused)]
+    )
+    cause, remedy = nothing_fits(history, 700 * MIB)
+    others = len(SPACE.candidates) - 1
+    assert cause == (
+        f"None of {others + 1} configurations works: 1 ran out of memory; {others} are predicted "
+        "not to fit and were not run."
+    )
+    # The whole batch at once: 450 + 400 + 12 * 24 is more than 450 + 410 + 12.
+    assert f"The nearest was {least}, which is predicted to need 872 MiB where 700 MiB" in remedy

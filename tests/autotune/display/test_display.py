@@ -63,6 +63,7 @@ STORY: list[Event] = [
         origin=Origin(host="node2", run=ODD, run_id="r", number=3),
     ),
     TrialsAwaited(configurations=(runs.BEST.to_json(),), hosts=("node2",)),  # type: ignore[arg-type]
+    runs.foreseen({"what": "evaluation", "reason": ODD}),
 ]
 
 
@@ -309,6 +310,12 @@ def test_trials_of_others_are_told_with_their_host_and_the_study_with_what_is_in
     probe = ProbeStarted(probe="copies", number=4, num_probes=5, readings=())
     assert wording.lines(probe, view) == ["  probing copies (4 of 5)"]
     assert told["trials_awaited"] == ["  waits for 16×4, tried on node2"]
+    predicted, untraced = told["memory_foreseen"]
+    assert predicted == (
+        "✓ memory of 3 configurations predicted from a traced step (in 2.50 s), nothing of it "
+        "measured"
+    )
+    assert untraced.startswith("▲ evaluation could not be traced, trials measure it instead: ")
     trial = view.trial(6)
     assert trial is not None
     assert wording.state(trial) == "✓ measured on node2"

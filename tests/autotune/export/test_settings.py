@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import JsonValue
 
 from autotune.configuration import Checkpointing
 from autotune.errors import ExportError
@@ -27,6 +28,21 @@ def test_only_the_knobs_are_written_for_a_plain_job() -> None:
         "per_device_train_batch_size": 4,
         "gradient_accumulation_steps": 2,
     }
+
+
+def test_the_evaluation_batch_size_is_written_where_it_is_known() -> None:
+    whole = bundle()
+    answer = whole.document["recommendation"]
+    assert isinstance(answer, dict)
+    evaluation: JsonValue = {"per_device_eval_batch_size": 16, "predicted": {}, "measured": {}}
+    known = replace(
+        whole, document={**whole.document, "recommendation": {**answer, "evaluation": evaluation}}
+    )
+    assert settings.all_fields(known, NEW)["per_device_eval_batch_size"] == 16
+    unknown = replace(
+        whole, document={**whole.document, "recommendation": {**answer, "evaluation": None}}
+    )
+    assert "per_device_eval_batch_size" not in settings.all_fields(unknown, NEW)
 
 
 def test_what_the_job_changes_is_written_too() -> None:
