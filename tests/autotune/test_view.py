@@ -108,7 +108,11 @@ def test_the_whole_story() -> None:
 def test_what_is_predicted_is_known_of_candidates_and_of_trials() -> None:
     started, finished = runs.trial(1, runs.BEST, runs.measured(40.0))
     assert isinstance(started, TrialStarted)
-    told: list[Event] = [*runs.opening("one"), runs.foreseen(), replace(started, predicted={"total_bytes": 7})]
+    told: list[Event] = [
+        *runs.opening("one"),
+        runs.foreseen(),
+        replace(started, predicted={"total_bytes": 7}),
+    ]
     view = fold(runs.records(told))
     assert view.foreseen == runs.foreseen()
     assert view.running is not None

@@ -65,7 +65,9 @@ def test_evaluation_holds_weights_state_and_logits_and_both_are_written(
     assert found.is_saved
     assert found.evaluation_batch_size == 4
     longest = int(stepper.collate(causal.longest_rows(1))["input_ids"].shape[1])
-    logits = 4 * longest * stepper.workload.model.get_parameter("transformer.wte.weight").shape[0] * 4
+    logits = (
+        4 * longest * stepper.workload.model.get_parameter("transformer.wte.weight").shape[0] * 4
+    )
     assert found.evaluation_bytes is not None
     inside = found.evaluation_bytes - LEVEL - static_bytes(stepper)
     assert logits <= inside < static_bytes(stepper) / 3, "there are no gradients"
