@@ -167,8 +167,13 @@ def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
     if errors:
         yield (
             f"Of {len(errors)} trial(s) the peak memory was predicted before they ran; what was "
-            f"measured differs by {max(errors):.1%} at most."
+            f"measured differs by {_percent(max(errors))}."
         )
+
+
+def _percent(part: float) -> str:
+    """A part in words, for a sentence."""
+    return "less than 0.1 %" if part < 1e-3 else f"{100 * part:.1f} % at most"
 
 
 def _evaluation_reasons(history: History, chosen: TrialView) -> Iterator[str]:

@@ -10,6 +10,7 @@ from autotune.outcome import (
     Distances,
     Exchange,
     Failed,
+    Interlude,
     MemoryUse,
     OutOfMemory,
     Speed,
@@ -91,7 +92,24 @@ def _told(rank: int, reply: RankReply) -> RankReply:
 def _memory(replies: Sequence[MemoryMeasured]) -> MemoryMeasured:
     """The rank that needs most decides."""
     most: MemoryUse = max((r.memory for r in replies), key=lambda memory: memory.total_bytes)
-    return MemoryMeasured(memory=most, steps_s=max(r.steps_s for r in replies))
+    return MemoryMeasured(
+        memory=most,
+        steps_s=max(r.steps_s for r in replies),
+        interlude=_interlude([r.interlude for r in replies if r.interlude is not None]),
+    )
+
+
+def _interlude(tried: Sequence[Interlude]) -> Interlude | None:
+    """What the rank that needs most occupied; what one rank could not do was not done."""
+    if not tried:
+        return None
+    needs = [t.evaluation_bytes for t in tried if t.evaluation_bytes is not None]
+    return Interlude(
+        evaluation_batch_size=max(t.evaluation_batch_size for t in tried),
+        evaluation_bytes=max(needs) if len(needs) == len(tried) else None,
+        is_saved=all(t.is_saved for t in tried),
+        faults=tuple(dict.fromkeys(fault for t in tried for fault in t.faults)),
+    )
 
 
 def _speed(replies: Sequence[SpeedMeasured]) -> SpeedMeasured:

@@ -88,9 +88,11 @@ def _evaluate(stepper: Stepper, batch: Batch) -> object:
         stepper.model.eval()
         with torch.no_grad():
             return stepper.loss(batch)
-    stepper.model.eval()
+    # The loop of evaluation goes around the wrapper that exchanges gradients.
+    model = stepper.accelerator.unwrap_model(stepper.model)
+    model.eval()
     _, logits, labels = stepper.trainer.prediction_step(
-        stepper.model, batch, prediction_loss_only=not evaluation.keeps_outputs
+        model, batch, prediction_loss_only=not evaluation.keeps_outputs
     )
     if logits is not None and evaluation.preprocess_logits is not None:
         logits = evaluation.preprocess_logits(logits, labels)

@@ -161,7 +161,7 @@ def test_how_far_predictions_were_off_is_told_beside_what_they_ruled_out() -> No
     ) in told
     assert (
         "Of 1 trial(s) the peak memory was predicted before they ran; what was measured differs "
-        "by 2.0% at most."
+        "by 2.0 % at most."
     ) in told
 
 

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.outcome import Distances, Exchange, Failed, OutOfMemory, Speed, Stopped, TimedOut
+from autotune.outcome import (
+    Distances,
+    Exchange,
+    Failed,
+    Interlude,
+    OutOfMemory,
+    Speed,
+    Stopped,
+    TimedOut,
+)
 from autotune.trial.protocol import CannotLoad, ParityFound, SpeedMeasured
 from autotune.trial.ranks.agreement import RankReply, agreed
 from tests.autotune.trial.fake_worker import FACTS, measured, ready
@@ -79,6 +88,21 @@ def test_the_rank_that_needs_most_memory_decides() -> None:
     joined = agreed([measured(10), measured(30), measured(20)])
     assert joined.kind == "memory_measured"
     assert joined.memory.total_bytes == 30
+
+
+def test_what_one_rank_could_not_do_between_its_steps_was_not_done() -> None:
+    fine = Interlude(evaluation_batch_size=8, evaluation_bytes=70, is_saved=True)
+    more = replace(fine, evaluation_bytes=90)
+    joined = agreed([replace(measured(10), interlude=fine), replace(measured(9), interlude=more)])
+    assert joined.kind == "memory_measured"
+    assert joined.interlude == more
+    broken = Interlude(
+        evaluation_batch_size=8, evaluation_bytes=None, is_saved=False, faults=("no disk",)
+    )
+    joined = agreed([replace(measured(1), interlude=i) for i in (fine, broken, broken)])
+    assert joined.kind == "memory_measured"
+    assert joined.interlude == broken
+    assert agreed([measured(1), measured(2)]).interlude is None  # type: ignore[union-attr]
 
 
 OUT = OutOfMemory(where="host", cause="No more.", limit_bytes=5)

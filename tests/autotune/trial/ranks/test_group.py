@@ -178,8 +178,14 @@ def test_local_sgd_is_timed_in_whole_rounds_and_ranks_drift_apart_meanwhile(grou
 
 
 def test_each_rank_holds_its_gradients_twice_for_the_exchange(group: Group) -> None:
-    reply = group.ask(MeasureMemory(configuration=TOGETHER, limit_bytes=LIMIT_BYTES))
+    reply = group.ask(
+        MeasureMemory(configuration=TOGETHER, limit_bytes=LIMIT_BYTES, evaluation_batch_size=4)
+    )
     assert isinstance(reply, MemoryMeasured), reply
+    assert reply.interlude is not None
+    assert reply.interlude.faults == ()
+    assert reply.interlude.is_saved
+    assert reply.interlude.evaluation_bytes is not None
     parameters = group.ready.facts.parameter_bytes
     # Weights, two moments, gradients, and the buckets in which gradients travel.
     assert reply.memory.allocated_bytes > 5 * parameters

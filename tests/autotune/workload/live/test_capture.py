@@ -18,6 +18,23 @@ from autotune.workload.live.job import Job, job_of_trainer
 from tests.testing import live
 
 
+def test_logits_that_cannot_be_handed_over_are_taken_to_be_kept_whole(tmp_path: Path) -> None:
+    lock = threading.Lock()
+
+    def preprocess(logits: object, labels: object) -> object:
+        with lock:
+            return logits
+
+    trainer = live.trainer(tmp_path)
+    trainer.compute_metrics = lambda prediction: {}
+    trainer.preprocess_logits_for_metrics = preprocess
+    capture(job_of_trainer(trainer), tmp_path / "capsule.pt")
+    job = release(tmp_path / "capsule.pt")
+    assert isinstance(job, Job)
+    assert job.evaluation.keeps_outputs
+    assert job.evaluation.preprocess_logits is None
+
+
 def test_a_job_comes_back_as_it_was(tmp_path: Path) -> None:
     trainer = live.trainer(tmp_path)
     capture(job_of_trainer(trainer), tmp_path / "capsule.pt")

@@ -11,6 +11,7 @@ import torch
 from autotune.errors import UsageError, WorkloadError
 from autotune.workload.live.job import is_checkpointing, job_of_parts, job_of_trainer
 from autotune.workload.live.trainer import make_trainer
+from autotune.workload.loaded import Evaluation
 from tests.testing import live
 
 
@@ -28,6 +29,26 @@ def test_the_parts_are_the_trainers_own(tmp_path: Path) -> None:
         "model_accepts_loss_kwargs",
         "label_smoother",
     }
+
+
+def test_how_it_evaluates_is_known(tmp_path: Path) -> None:
+    trainer = live.trainer(tmp_path)
+    assert job_of_trainer(trainer).evaluation == Evaluation()
+    trainer.compute_metrics = lambda prediction: {}
+    trainer.preprocess_logits_for_metrics = live.pad
+    trainer.eval_dataset = {"long": live.Tokens(5), "short": live.Tokens(3)}
+    trainer.args.eval_accumulation_steps = 4
+    trainer.args.per_device_eval_batch_size = 2
+    kept = Evaluation(
+        keeps_outputs=True,
+        accumulation_steps=4,
+        micro_batch_size=2,
+        num_rows=5,
+        preprocess_logits=live.pad,
+    )
+    assert job_of_trainer(trainer).evaluation == kept
+    trainer.args.batch_eval_metrics = True
+    assert not job_of_trainer(trainer).evaluation.keeps_outputs
 
 
 def test_what_a_subclass_keeps_on_itself_comes_back(tmp_path: Path) -> None:
