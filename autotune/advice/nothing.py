@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from autotune.outcome import PROCESS_ALONE, Measured, Outcome, OutOfMemory
 from autotune.search.evidence.history import History
 from autotune.units import format_bytes
@@ -17,7 +19,10 @@ def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
     parts = []
     if ran_out:
         parts.append(f"{len(ran_out)} ran out of memory")
-    parts += [f"one {other.kind.replace('_', ' ')}: {other.cause}" for other in others]
+    told = Counter((o.kind.replace("_", " "), o.cause.rstrip(".")) for o in others)
+    parts += [
+        f"{'one' if count == 1 else count} {kind}: {cause}" for (kind, cause), count in told.items()
+    ]
     if closed:
         parts.append(f"{closed} were ruled out by those")
     if foreseen:

@@ -135,6 +135,24 @@ def test_a_window_that_is_too_small_has_one_card(here: Path) -> None:
     driving.drive(app, TOO_SMALL[0], body)
 
 
+def test_the_first_row_is_chosen_at_once_even_while_the_screen_rests(here: Path) -> None:
+    speed = stories.progress(stage="speed", step=1)
+    run = stories.write(
+        here, [*stories.searching(), *stories.running_trial()], latest=speed, alive=True
+    )
+    app = AutotuneApp(run, unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        assert "screen rests" in driving.text(app)
+        await driving.until(pilot, lambda: app.chosen_trial is not None)
+        assert "No trial is chosen" not in driving.text(app)
+        assert f"#{app.chosen_trial} " in "\n".join(row[80:] for row in driving.rows(app)), (
+            "the trial beside the table"
+        )
+
+    driving.drive(app, (144, 34), body)
+
+
 def compare(name: str, text: str) -> None:
     """Compares with a golden, or makes it anew."""
     path = GOLDENS / f"{name}.txt"

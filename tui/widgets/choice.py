@@ -52,7 +52,7 @@ class Choice(OneLine, can_focus=True):
         value = value if value in self._words else _OWN
         if value != self.value:
             self.value = value
-            self.post_message(self.Changed(value))
+            self.post_message(self.Changed(value).set_sender(self))
         self._draw()
 
     def set_placeholder(self, text: str) -> None:

@@ -216,4 +216,4 @@ class FormField(Container):
     def _tell(self, value: str) -> None:
         if value.strip() != self._value.strip():
             self._value = value
-            self.post_message(self.Changed(self.field.name, value))
+            self.post_message(self.Changed(self.field.name, value).set_sender(self))

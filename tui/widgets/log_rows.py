@@ -70,14 +70,14 @@ class LogRows(ScrollView):
             self.is_following = is_at_end
             if is_at_end:
                 self.num_new = 0
-            self.post_message(self.Moved())
+            self.post_message(self.Moved().set_sender(self))
 
     def follow(self) -> None:
         """Goes to the end and stays there."""
         self.is_following = True
         self.num_new = 0
         self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)
-        self.post_message(self.Moved())
+        self.post_message(self.Moved().set_sender(self))
 
     def find(self, words: str) -> tuple[int, int]:
         """Goes to the next line that holds the words, whatever their case.

@@ -31,7 +31,7 @@ class Page(Static):
         """Asks whoever made the rows for others."""
         if event.size.width != self._width:
             self._width = event.size.width
-            self.post_message(self.Refit())
+            self.post_message(self.Refit().set_sender(self))
 
     def show(self, rows: Iterable[Content]) -> bool:
         """Shows rows in the place of those before.

@@ -131,7 +131,7 @@ class TrialRows(ScrollView):
         number = self._trials[self._cursor].number if self._trials else None
         if number != self.number:
             self.number = number
-            self.post_message(self.Moved(number))
+            self.post_message(self.Moved(number).set_sender(self))
 
     def choose(self, number: int) -> None:
         """Puts the cursor on a trial, if its row is there."""
@@ -145,7 +145,7 @@ class TrialRows(ScrollView):
         if index >= len(self._trials):
             return
         if index == self._cursor:
-            self.post_message(self.Opened(self._trials[index].number))
+            self.post_message(self.Opened(self._trials[index].number).set_sender(self))
         else:
             self._put(index)
 
@@ -181,7 +181,7 @@ class TableHead(Static):
         """Asks for another order."""
         column = columns.column_at(self._columns, event.x - 1)
         if column is not None:
-            self.post_message(self.Chosen(column))
+            self.post_message(self.Chosen(column).set_sender(self))
 
 
 class TrialTable(Vertical):
@@ -225,7 +225,7 @@ class TrialTable(Vertical):
             is_descending=self.is_descending,
         )
         self.num_shown = len(trials)
-        self.post_message(self.Ordered())
+        self.post_message(self.Ordered().set_sender(self))
         self.query_one(TableHead).show(chosen, self.sorted_by, is_descending=self.is_descending)
         self.rows.fill(trials, view, chosen)
 

@@ -29,6 +29,10 @@ from autotune.workload.loaded import Batch
 
 NUM_PAIRS = 3
 NUM_AVERAGINGS = 3
+ALONE_S = 1.5
+"""Time that steps without exchange get in all: short ones scatter, and are repeated."""
+MAX_REPEATS = 6
+"""Steps without exchange for each one with it."""
 COLLECTIVES = (
     "all_gather",
     "all_gather_into_tensor",
@@ -125,6 +129,7 @@ def measure_exchange(
     start_s = time.perf_counter()
     ddp_s, alone_s, averaging_s = [], [], []
     calls: Counter[str] = Counter()
+    num_repeats = 1
     for pair in range(NUM_PAIRS):
         report(Progress(stage="exchange", step=pair, num_steps=NUM_PAIRS))
         window = stepper.next_window()
@@ -134,6 +139,10 @@ def measure_exchange(
         company.agree(0)
         with without_exchange(stepper):
             alone_s.append(_step_s(stepper, window))
+            if pair == 0:
+                num_repeats = company.agree(_num_repeats(alone_s[0]))
+            # As between two averagings, the ranks do not wait for each other here.
+            alone_s += [_step_s(stepper, window) for _ in range(num_repeats - 1)]
     average = ParameterAverage(wrapped(stepper.model))
     for _ in range(1 + NUM_AVERAGINGS):
         company.agree(0)
@@ -155,6 +164,11 @@ def measure_exchange(
         interfaces=tuple(filter(None, [os.environ.get("GLOO_SOCKET_IFNAME")])),
     )
     return exchange, time.perf_counter() - start_s
+
+
+def _num_repeats(alone_s: float) -> int:
+    """How often a step without exchange is made in each pair."""
+    return max(1, min(MAX_REPEATS, round(ALONE_S / (NUM_PAIRS * max(alone_s, 1e-6)))))
 
 
 def _step_s(stepper: Stepper, window: list[Batch]) -> float:

@@ -167,7 +167,7 @@ def _data_faults() -> Iterator[None]:
         raise WorkloadError(
             "The training data cannot be read in a child process "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0].rstrip('.')}).",
-            "Look at train_dataset[0] and at what the collator makes of two rows.",
+            "Read every row once, `for row in train_dataset: pass`, and give two to the collator.",
         ) from error
 
 

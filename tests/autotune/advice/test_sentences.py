@@ -73,6 +73,11 @@ def test_failures_are_told_with_their_causes() -> None:
     assert "Mend what the trials report" in remedy
 
 
+def test_failures_alike_are_told_once() -> None:
+    cause, _ = told(Failed(cause="No row 17."), Failed(cause="No row 17."), Failed(cause="Other."))
+    assert "works: 2 failed: No row 17; one failed: Other." in cause
+
+
 def test_trials_of_other_engines_are_told_with_their_host() -> None:
     received = TrialReceived(
         number=7,
