@@ -77,7 +77,7 @@ def try_local_sgd(
     candidate = replace(found.trial.configuration, local_sgd_steps=steps)
     if steps == 1 or history.is_tried(candidate):
         return
-    if engine.session.remaining_s <= 0:
+    if engine.session.remaining_s <= 0 or history.is_foreseen_to_pass_the_limit(candidate):
         return
     why = (
         f"local SGD every {steps} steps promises most"

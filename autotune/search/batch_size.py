@@ -68,7 +68,11 @@ def try_batch_sizes(
     if noise is None:
         return
     reference = engine.history.space.global_batch_size
-    promises = list(_promises(best, noise, sizes))
+    promises = [
+        promise
+        for promise in _promises(best, noise, sizes)
+        if not engine.history.is_foreseen_to_pass_the_limit(promise.configuration)
+    ]
     engine.history = replace(
         engine.history,
         batch_efficiencies={p.configuration.global_batch_size: p.efficiency for p in promises},

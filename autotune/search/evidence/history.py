@@ -144,6 +144,13 @@ class History:
         """What a configuration is predicted to need; None where only a trial can tell."""
         return None if self.foresight is None else self.foresight.need(configuration)
 
+    def is_foreseen_to_pass_the_limit(self, configuration: Configuration) -> bool:
+        """Whether it is predicted to need more than may be filled, so that it is never run."""
+        need = self.need(configuration)
+        if need is None or self.usable_bytes is None:
+            return False
+        return need.total_bytes > self.usable_bytes
+
     def closed_by(self, configuration: Configuration) -> ClosedRegion | None:
         """The region that the configuration was closed with."""
         return next((r for r in self.regions if configuration in r.configurations), None)

@@ -10,6 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from autotune.configuration import Configuration
+from autotune.cost.memory.foresight import Foresight, Reckoner
+from autotune.cost.memory.outside import Target
 from autotune.events import NoiseScaleMeasured
 from autotune.outcome import Failed, GradientNorms, GradientWindow, Measured, Phases
 from autotune.search.batch_size import try_batch_sizes
@@ -18,6 +20,7 @@ from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.history import History
 from autotune.space import plan
 from autotune.trial.protocol import Command, GradientsMeasured, MeasureGradients
+from tests.autotune.cost.memory.traces import traced
 from tests.autotune.trial.fake_worker import FACTS
 from tests.testing.landscapes import MIB, measured
 from tests.testing.scripted import Scripted
@@ -95,6 +98,18 @@ def test_sizes_stay_within_the_range() -> None:
     run = engine(step(micro_s=0.1, rest_s=0.4))
     try_batch_sizes(run.as_engine, FACTS, (16, 32), known(10_000.0))
     assert [c.global_batch_size for c, _ in run.asked] == [32]
+
+
+def test_a_size_that_is_predicted_not_to_fit_is_not_tried() -> None:
+    whole = Configuration(micro_batch_size=16, accumulation_steps=1)
+    target = Target(name="CPU", kind="cpu", total_bytes=10**12, total_from="by hand")
+    law = Foresight(reckoner=Reckoner(traced(), target, process_bytes=450 * MIB))
+    # At once 450 + 400 + 12 * 16 = 1042 MiB; with gradients to add up 10 more.
+    for usable_mib, sizes in ((1045, []), (1060, [256])):
+        run = engine(step(micro_s=0.1, rest_s=0.4, configuration=whole), whole)
+        run.history = replace(run.history, foresight=law, usable_bytes=usable_mib * MIB)
+        try_batch_sizes(run.as_engine, FACTS, SIZES, known(1000.0))
+        assert [c.global_batch_size for c, _ in run.asked] == sizes
 
 
 def test_a_size_that_is_kept_measures_no_noise() -> None:
