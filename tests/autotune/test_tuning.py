@@ -94,7 +94,9 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     assert view.machine is not None
     probed = [r.event for r in read(run.journal) if isinstance(r.event, ProbeStarted)]
     # Probes are told as they begin, unless an earlier test has probed this machine already.
-    assert [p.number for p in probed] == list(range(1, len(probed) + 1))
+    # One that has nothing to measure on this machine is passed over.
+    numbers = [p.number for p in probed]
+    assert numbers == sorted(set(numbers))
     assert view.probing is None
     assert probed == [] or "memory bandwidth" in {str(r["name"]) for r in probed[-1].readings}
 
