@@ -14,6 +14,7 @@ from autotune.run_directory import RunDirectory
 from tui.themes import LOOKS, Look
 
 if TYPE_CHECKING:
+    from tui.keymap import KeyMap
     from tui.setup.form import JobForm
 
 
@@ -34,6 +35,7 @@ def main() -> int:
         "--setup", metavar="JSON", help="what setup begins with: options given and inherited"
     )
     parser.add_argument("--run-dir", type=Path, default=Path("autotune-runs"), metavar="DIR")
+    parser.add_argument("--keymap", metavar="JSON", help="keys of a settings file")
     parser.add_argument("--keys", action="store_true", help="print the page of all keys")
     options = parser.parse_args()
     if options.keys:
@@ -53,6 +55,7 @@ def main() -> int:
                 mouse=not (options.no_mouse or _is_set("AUTOTUNE_NO_MOUSE")),
                 owns_run=options.owns_run,
                 form=_form(options.setup),
+                keymap=_keymap(options.keymap),
                 run_root=options.run_dir,
             ),
         )
@@ -77,6 +80,14 @@ def _form(text: str | None) -> JobForm | None:
         raise UsageError(
             f"--setup takes options as JSON: {error}.", "`autotune tui` writes it."
         ) from error
+
+
+def _keymap(text: str | None) -> KeyMap | None:
+    if text is None:
+        return None
+    from tui.keymap import KeyMap
+
+    return KeyMap.from_json(text)
 
 
 def _is_set(name: str) -> bool:

@@ -140,9 +140,10 @@ def root(
     check_installation()
     path = settings.find_file(Path.cwd())
     if path is not None and invocation is not None:
-        values = settings.load(path, declared_settings(options.ALL)).values
-        by_parameter = {name.replace("-", "_"): value for name, value in values.items()}
+        found = settings.load(path, declared_settings(options.ALL))
+        by_parameter = {name.replace("-", "_"): value for name, value in found.values.items()}
         invocation.settings_file = path
+        invocation.keys = found.keys
         context.default_map = {
             str(command.name): by_parameter for command in app.registered_commands
         }
