@@ -72,7 +72,10 @@ async def settled(app: App[int]) -> None:
 
 def _is_busy(app: App[int]) -> bool:
     pumps: Iterable[MessagePump] = (app, *app.screen.walk_children(with_self=True))
-    return any(pump._running and not pump._closed and not _waits(pump) for pump in pumps)
+    # A new size waits for a moment, since there may be a newer one.
+    return app._resize_event is not None or any(
+        pump._running and not pump._closed and not _waits(pump) for pump in pumps
+    )
 
 
 def _waits(pump: MessagePump) -> bool:
