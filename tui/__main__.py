@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 def main() -> int:
     """Returns the exit code."""
     output.prepare_streams()
+    words: list[str] | None = sys.argv[1:]
+    if words and words[0] == "--words-from":
+        words = _awaited(int(words[1]))
+        if words is None:
+            return ExitCode.OK
     parser = argparse.ArgumentParser(
         prog="python -m tui", description="Shows a run and steers it.", allow_abbrev=False
     )
@@ -37,7 +44,7 @@ def main() -> int:
     parser.add_argument("--run-dir", type=Path, default=Path("autotune-runs"), metavar="DIR")
     parser.add_argument("--keymap", metavar="JSON", help="keys of a settings file")
     parser.add_argument("--keys", action="store_true", help="print the page of all keys")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.keys:
         from tui import bindings
 
@@ -62,6 +69,22 @@ def main() -> int:
     except AutotuneError as error:
         output.report(error)
         return error.exit_code
+
+
+def _awaited(descriptor: int) -> list[str] | None:
+    """Loads what the first picture needs, and waits for the words; None where none come.
+
+    Args:
+        descriptor: What to read them from.
+    """
+    # Nobody has anything to lose yet.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import tui.app
+    import tui.launch  # noqa: F401
+
+    with os.fdopen(descriptor, encoding="utf-8") as pipe:
+        text = pipe.read()
+    return [str(word) for word in json.loads(text)] if text else None
 
 
 def _look() -> Look:

@@ -79,7 +79,6 @@ def _keys(options: Options) -> tuple[tuple[Key, ...], str]:
 
 def _show(directory: RunDirectory | None, options: Options, problem: str) -> int:
     from tui.app import AutotuneApp
-    from tui.last_words import last_words
 
     app = AutotuneApp(
         directory,
@@ -110,6 +109,9 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         code = 128 + signalled[0]
     else:
         code = result if result is not None else app.return_code or 1
+    # It knows how a run is worded, for which the first picture should not wait.
+    from tui.last_words import last_words
+
     for line in last_words(app.latest, code):
         output.data(line)
     return code

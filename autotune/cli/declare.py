@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_h
 import typer
 from typer.models import OptionInfo
 
+from autotune.cli.ahead import Ahead
 from autotune.cli.settings import PathKind, Setting
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Invocation:
     """Where options that nobody typed may come from."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys that it gives the terminal UI."""
+    ahead: Ahead | None = None
+    """A terminal UI that is loading meanwhile."""
 
 
 PATH: PathKind = "path"

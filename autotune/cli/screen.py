@@ -45,18 +45,22 @@ def show(
         directory: The run; None begins with setup.
         owns_run: Whether this command started the run, so that its exit code is the run's.
         look: Options of the UI.
-        invocation: The call, whose settings file may give keys.
+        invocation: The call: its settings file may give keys, and a UI may be loading already.
         waiting: Signals that arrived before, and that nobody has acted on.
         silent: Whether stdout belongs to this process alone.
     """
-    words = [sys.executable, "-P", "-m", "tui", *look]
+    words = [*look]
     if invocation is not None and invocation.keys:
         keymap = {"source": str(invocation.settings_file), "keys": dict(invocation.keys)}
         words += ["--keymap", json.dumps(keymap)]
     words += ["--owns-run"] if owns_run else []
     words += [str(directory.path)] if directory is not None else []
+    ahead = invocation.ahead if invocation is not None else None
     with _terminal_kept():
-        child = subprocess.Popen(words, stdout=subprocess.DEVNULL if silent else None)
+        child = (ahead.take(words) if ahead is not None else None) or subprocess.Popen(
+            [sys.executable, "-P", "-m", "tui", *words],
+            stdout=subprocess.DEVNULL if silent else None,
+        )
         for number in waiting:
             child.send_signal(number)
         with _passing_on(child):
