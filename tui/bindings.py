@@ -96,9 +96,9 @@ def page() -> str:
     lines = [
         "# Keys of the terminal UI",
         "",
-        "Made from `tui/bindings.py` by `python -m tui --keys`. A settings file gives other keys by",
-        "these ids: in the table `[keys]` of `autotune.toml`, or `[tool.autotune.keys]` of",
-        "`pyproject.toml`, for example `\"search.sort\" = \"o\"` or `help = \"f1,h\"`.",
+        "Made from `tui/bindings.py` by `python -m tui --keys`. A settings file gives other keys",
+        "by these ids: in the table `[keys]` of `autotune.toml`, or `[tool.autotune.keys]` of",
+        '`pyproject.toml`, for example `"search.sort" = "o"` or `help = "f1,h"`.',
     ]
     for screen, title in ((None, "everywhere"), *SCREEN_TITLES.items()):
         keys = keys_of(screen)

@@ -255,6 +255,9 @@ class FollowingApp(App[int]):
         )
         if now.is_read and not before.is_read:
             self._paint()
+        elif not now.is_read:
+            # Half of a long journal is not worth the time that the other half needs.
+            return
         # Nothing of ours repaints while speed is measured on the processor that would paint.
         elif is_news or not (is_quiet(now.view) and is_quiet(before.view)):
             self._paint_soon()

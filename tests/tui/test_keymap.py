@@ -1,4 +1,4 @@
-"""Keys of a settings file: what is refused, and that those in force are shown and do what they say."""
+"""Keys of a settings file: what is refused; those in force are shown and do what they say."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def keymap(**keys: str) -> KeyMap:
         ({"search__sort": ""}, "gives search.sort the key '', which is none", "f2"),
         ({"search__sort": "o, "}, "gives search.sort the key '', which is none", "f2"),
         # `x` holds on every screen, and so on that of the search as well.
-        ({"search__sort": "x"}, "the key 'x' with two meanings: stop_trial and search.sort", "Give"),
+        (
+            {"search__sort": "x"},
+            "the key 'x' with two meanings: stop_trial and search.sort",
+            "Give",
+        ),
         ({"search__sort": "/"}, "'/' with two meanings: search.filter and search.sort", "Give"),
         ({"quit": "y"}, "the key 'y' with two meanings: quit and setup.copy", "Give"),
         ({"search__sort": "o,o"}, "the key 'o' with two meanings", "Give"),

@@ -123,7 +123,12 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
         yield from hanging(top, cause, width, tone="bold")
         yield from hanging("    ", remedy, width)
         if now.view.recommendation is None and now.state != "nothing feasible":
-            yield from hanging("    ", f"{bindings.shown('export.go_on')} goes on with it from here.", width, tone="$text-muted")
+            yield from hanging(
+                "    ",
+                f"{bindings.shown('export.go_on')} goes on with it from here.",
+                width,
+                tone="$text-muted",
+            )
         yield Content("")
     counted = without.counts(now.view)
     for count in counted:

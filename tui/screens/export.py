@@ -370,7 +370,9 @@ class ExportScreen(RunScreen):
         if at is not None and at < len(found) and found[at].path is not None:
             self.owner.copy(files.preview(found[at])[0], found[at].name)
         else:
-            self.owner.say(f"The file is not written yet: {bindings.shown('export.write')} writes it.")
+            self.owner.say(
+                f"The file is not written yet: {bindings.shown('export.write')} writes it."
+            )
 
 
 def _refill(listed: OptionList, ids: list[str], rows: list[Content]) -> None:
