@@ -80,7 +80,7 @@ from tui.app import AutotuneApp
 from tui.launch import Options, launch
 
 async def painted(app, **options):
-    late = ("pydantic", "typer", "autotune.events", "autotune.view", "tui.words", "tui.screens.base")
+    late = ("pydantic", "typer", "autotune.events", "autotune.view", "tui.words")
     print([name for name in late if name in sys.modules])
     return 0
 

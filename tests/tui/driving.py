@@ -9,7 +9,9 @@ from unittest.mock import patch
 
 from rich.style import Style
 from textual._compositor import LayoutUpdate
+from textual._queue import Queue
 from textual.app import App
+from textual.message import Message
 from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 from textual.strip import Strip
@@ -81,12 +83,12 @@ def _is_busy(app: App[int]) -> bool:
 def _waits(pump: MessagePump) -> bool:
     """Whether it has nothing to do but wait for its next message."""
     # Reaches into Textual, which has no public way to this.
-    queue = pump._message_queue
+    queue: Queue[Message | None] = pump._message_queue
     return (
         queue.empty()
         and pump._pending_message is None
         and not pump._next_callbacks
-        and any(not waiter.done() for waiter in queue.ready_event._waiters)  # type: ignore[attr-defined]
+        and any(not waiter.done() for waiter in queue.ready_event._waiters)
     )
 
 
