@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +16,18 @@ from autotune.run_directory import RunDirectory
 from tui.themes import LOOKS, Look
 
 if TYPE_CHECKING:
+    from tui.keymap import KeyMap
     from tui.setup.form import JobForm
 
 
 def main() -> int:
     """Returns the exit code."""
     output.prepare_streams()
+    words: list[str] | None = sys.argv[1:]
+    if words and words[0] == "--words-from":
+        words = _awaited(int(words[1]))
+        if words is None:
+            return ExitCode.OK
     parser = argparse.ArgumentParser(
         prog="python -m tui", description="Shows a run and steers it.", allow_abbrev=False
     )
@@ -34,8 +42,9 @@ def main() -> int:
         "--setup", metavar="JSON", help="what setup begins with: options given and inherited"
     )
     parser.add_argument("--run-dir", type=Path, default=Path("autotune-runs"), metavar="DIR")
+    parser.add_argument("--keymap", metavar="JSON", help="keys of a settings file")
     parser.add_argument("--keys", action="store_true", help="print the page of all keys")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
     if options.keys:
         from tui import bindings
 
@@ -53,12 +62,29 @@ def main() -> int:
                 mouse=not (options.no_mouse or _is_set("AUTOTUNE_NO_MOUSE")),
                 owns_run=options.owns_run,
                 form=_form(options.setup),
+                keymap=_keymap(options.keymap),
                 run_root=options.run_dir,
             ),
         )
     except AutotuneError as error:
         output.report(error)
         return error.exit_code
+
+
+def _awaited(descriptor: int) -> list[str] | None:
+    """Loads what the first picture needs, and waits for the words; None where none come.
+
+    Args:
+        descriptor: What to read them from.
+    """
+    # Nobody has anything to lose yet.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    import tui.app
+    import tui.launch  # noqa: F401
+
+    with os.fdopen(descriptor, encoding="utf-8") as pipe:
+        text = pipe.read()
+    return [str(word) for word in json.loads(text)] if text else None
 
 
 def _look() -> Look:
@@ -77,6 +103,14 @@ def _form(text: str | None) -> JobForm | None:
         raise UsageError(
             f"--setup takes options as JSON: {error}.", "`autotune tui` writes it."
         ) from error
+
+
+def _keymap(text: str | None) -> KeyMap | None:
+    if text is None:
+        return None
+    from tui.keymap import KeyMap
+
+    return KeyMap.from_json(text)
 
 
 def _is_set(name: str) -> bool:

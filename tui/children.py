@@ -16,6 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.display.output import one_line, plain_text
 from autotune.events import Document
@@ -49,6 +50,12 @@ class Reply:
         last = self.said[-1] if self.said else ""
         how = f"signal {-self.code}" if self.code < 0 else f"code {self.code}"
         return f"The command ended with {how}{': ' + last if last else ''}.", None
+
+    @property
+    def path(self) -> Path | None:
+        """The directory that it tells of."""
+        path = (self.document or {}).get("path")
+        return Path(path) if isinstance(path, str) else None
 
 
 class Children:

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from autotune.display import output
 from autotune.errors import UsageError
 from autotune.run_directory import RunDirectory
+from tui.keys.key import Key
 from tui.themes import Look
 
 if TYPE_CHECKING:
+    from tui.keymap import KeyMap
     from tui.setup.form import JobForm
 
 LAST_RESORT_S = 5.0
@@ -38,21 +40,45 @@ class Options:
     """What setup begins with."""
     run_root: Path = Path("autotune-runs")
     """Where runs are kept."""
+    keymap: KeyMap | None = None
+    """Keys that a settings file gives."""
 
 
 def launch(directory: RunDirectory | None, options: Options) -> int:
     """Runs the UI to its end and returns the exit code of the process.
 
     Raises:
-        UsageError: There is no terminal to show it on.
+        UsageError: There is no terminal to show it on, or a settings file gives impossible keys.
     """
     if not output.can_take_screen():
         raise UsageError(
             "The terminal UI needs a terminal.",
             "Use `autotune show RUN --follow`, or `autotune tune` without --tui.",
         )
+    from tui import bindings
+
+    table, problem = _keys(options)
+    with bindings.in_force(table):
+        return _show(directory, options, problem)
+
+
+def _keys(options: Options) -> tuple[tuple[Key, ...], str]:
+    """The keys to be in force, and what is wrong with those of the settings file."""
+    from tui import bindings
+
+    if options.keymap is None:
+        return bindings.TABLE, ""
+    try:
+        return options.keymap.table(), ""
+    except UsageError as error:
+        if not options.owns_run:
+            raise
+        # The run goes on already: whoever started it should see it all the same.
+        return bindings.TABLE, f"{error.cause} {error.remedy or ''} The usual keys hold."
+
+
+def _show(directory: RunDirectory | None, options: Options, problem: str) -> int:
     from tui.app import AutotuneApp
-    from tui.last_words import last_words
 
     app = AutotuneApp(
         directory,
@@ -61,6 +87,7 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
         owns_run=options.owns_run,
         form=options.form,
         run_root=options.run_root,
+        problem=problem,
     )
     signalled: list[signal.Signals] = []
 
@@ -82,6 +109,9 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
         code = 128 + signalled[0]
     else:
         code = result if result is not None else app.return_code or 1
+    # It knows how a run is worded, for which the first picture should not wait.
+    from tui.last_words import last_words
+
     for line in last_words(app.latest, code):
         output.data(line)
     return code

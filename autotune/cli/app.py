@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli import options, settings
+from autotune.cli.ahead import Ahead
 from autotune.cli.declare import Invocation, origin, takes
 from autotune.cli.declare import settings as declared_settings
 from autotune.display import output
@@ -40,11 +41,16 @@ app = typer.Typer(
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code; errors are reported, never raised."""
+def main(arguments: Sequence[str] | None = None, *, ahead: Ahead | None = None) -> int:
+    """Runs one command and returns its exit code; errors are reported, never raised.
+
+    Args:
+        arguments: Words of the command line; by default those of the process.
+        ahead: A terminal UI that is loading meanwhile.
+    """
     output.prepare_streams()
     words = tuple(sys.argv[1:] if arguments is None else arguments)
-    invocation = Invocation(arguments=words, wants_json="--json" in words)
+    invocation = Invocation(arguments=words, wants_json="--json" in words, ahead=ahead)
     try:
         result = typer.main.get_command(app).main(
             list(words), prog_name="autotune", standalone_mode=False, obj=invocation
@@ -140,9 +146,10 @@ def root(
     check_installation()
     path = settings.find_file(Path.cwd())
     if path is not None and invocation is not None:
-        values = settings.load(path, declared_settings(options.ALL)).values
-        by_parameter = {name.replace("-", "_"): value for name, value in values.items()}
+        found = settings.load(path, declared_settings(options.ALL))
+        by_parameter = {name.replace("-", "_"): value for name, value in found.values.items()}
         invocation.settings_file = path
+        invocation.keys = found.keys
         context.default_map = {
             str(command.name): by_parameter for command in app.registered_commands
         }

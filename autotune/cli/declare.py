@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from typer.models import OptionInfo
 
+from autotune.cli.ahead import Ahead
 from autotune.cli.settings import PathKind, Setting
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class Invocation:
     wants_json: bool
     settings_file: Path | None = None
     """Where options that nobody typed may come from."""
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys that it gives the terminal UI."""
+    ahead: Ahead | None = None
+    """A terminal UI that is loading meanwhile."""
 
 
 PATH: PathKind = "path"

@@ -7,6 +7,7 @@ are passed on to it; whatever becomes of it, the terminal is left as it was foun
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import termios
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
+from autotune.cli.declare import Invocation
 from autotune.display import output
 from autotune.run_directory import RunDirectory
 
@@ -33,6 +35,7 @@ def show(
     *,
     owns_run: bool = False,
     look: Sequence[str] = (),
+    invocation: Invocation | None = None,
     waiting: Sequence[signal.Signals] = (),
     silent: bool = False,
 ) -> int:
@@ -42,14 +45,22 @@ def show(
         directory: The run; None begins with setup.
         owns_run: Whether this command started the run, so that its exit code is the run's.
         look: Options of the UI.
+        invocation: The call: its settings file may give keys, and a UI may be loading already.
         waiting: Signals that arrived before, and that nobody has acted on.
         silent: Whether stdout belongs to this process alone.
     """
-    words = [sys.executable, "-P", "-m", "tui", *look]
+    words = [*look]
+    if invocation is not None and invocation.keys:
+        keymap = {"source": str(invocation.settings_file), "keys": dict(invocation.keys)}
+        words += ["--keymap", json.dumps(keymap)]
     words += ["--owns-run"] if owns_run else []
     words += [str(directory.path)] if directory is not None else []
+    ahead = invocation.ahead if invocation is not None else None
     with _terminal_kept():
-        child = subprocess.Popen(words, stdout=subprocess.DEVNULL if silent else None)
+        child = (ahead.take(words) if ahead is not None else None) or subprocess.Popen(
+            [sys.executable, "-P", "-m", "tui", *words],
+            stdout=subprocess.DEVNULL if silent else None,
+        )
         for number in waiting:
             child.send_signal(number)
         with _passing_on(child):

@@ -2,7 +2,8 @@
 
 The nearest one counts, from the working directory upwards; in one directory `autotune.toml` comes
 first. A setting bears the name of its option without the dashes in front. Flags win over variables
-(`AUTOTUNE_MEMORY_LIMIT`), variables over the file, the file over defaults.
+(`AUTOTUNE_MEMORY_LIMIT`), variables over the file, the file over defaults. The table `keys` gives
+the terminal UI other keys.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import difflib
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -37,7 +38,11 @@ class Settings:
 
     source: Path
     values: Mapping[str, Scalar]
+    keys: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the terminal UI by what they do; it knows what there is, and checks them."""
 
+
+_KEYS = "keys"
 
 _TYPE_NAMES: Mapping[type, str] = {
     str: "text",
@@ -71,7 +76,11 @@ def load(path: Path, known: Mapping[str, Setting]) -> Settings:
     """
     table = _project_table(path) if path.name == "pyproject.toml" else _own_table(path)
     values: dict[str, Scalar] = {}
+    keys: Mapping[str, str] = {}
     for key, value in (table or {}).items():
+        if key == _KEYS:
+            keys = _keys(value, path)
+            continue
         name = key.replace("_", "-")
         setting = known.get(name)
         if setting is None:
@@ -83,7 +92,27 @@ def load(path: Path, known: Mapping[str, Setting]) -> Settings:
                 else "A setting is an option of `autotune tune --help` without its dashes.",
             )
         values[name] = _checked(key, value, setting, path)
-    return Settings(source=path, values=values)
+    return Settings(source=path, values=values, keys=keys)
+
+
+def _keys(table: object, path: Path, within: str = "") -> dict[str, str]:
+    """The keys of a table; `go.setup` may be written with or without quotes."""
+    found: dict[str, str] = {}
+    if not isinstance(table, dict):
+        raise UsageError(
+            f"{path} sets {_KEYS}, which is a table of keys.", f"Write them below [{_KEYS}]."
+        )
+    for name, value in table.items():
+        if isinstance(value, dict):
+            found |= _keys(value, path, f"{within}{name}.")
+        elif isinstance(value, str) and value:
+            found[f"{within}{name}"] = value
+        else:
+            raise UsageError(
+                f"{path} gives {within}{name} the key {value!r}, where text is needed.",
+                'Write it as "f2", or several as "f2,o".',
+            )
+    return found
 
 
 def _checked(key: str, value: object, setting: Setting, path: Path) -> Scalar:

@@ -93,10 +93,11 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
 
     assert view.machine is not None
     probed = [r.event for r in read(run.journal) if isinstance(r.event, ProbeStarted)]
-    # Probes are told as they begin, unless an earlier test has probed this machine already.
-    # One that has nothing to measure on this machine is passed over.
+    # Probes are told as they begin, unless an earlier test has probed this machine already; copies
+    # to a device are left out where there is none.
     numbers = [p.number for p in probed]
-    assert numbers == sorted(set(numbers))
+    assert numbers == sorted({*numbers})
+    assert all(1 <= p.number <= p.num_probes for p in probed)
     assert view.probing is None
     assert probed == [] or "memory bandwidth" in {str(r["name"]) for r in probed[-1].readings}
 

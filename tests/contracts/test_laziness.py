@@ -72,6 +72,28 @@ def test_help_loads_no_codec() -> None:
     assert found.returncode == 0
 
 
+def test_the_first_picture_waits_for_nothing_that_reads_a_run() -> None:
+    code = """
+import sys
+from autotune.display import output
+from tui.app import AutotuneApp
+from tui.launch import Options, launch
+
+async def painted(app, **options):
+    late = ("pydantic", "typer", "autotune.events", "autotune.view", "tui.words")
+    print([name for name in late if name in sys.modules])
+    return 0
+
+AutotuneApp.run_async = painted
+output.can_take_screen = lambda: True
+launch(None, Options())
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert found.stdout.splitlines()[0] == "[]"
+
+
 def _importers(library: str) -> set[str]:
     package = Path(__file__).parents[2] / "autotune"
     found = set()

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from unittest.mock import patch
 
 from rich.style import Style
 from textual._compositor import LayoutUpdate
+from textual._queue import Queue
 from textual.app import App
+from textual.message import Message
+from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 from textual.strip import Strip
 
@@ -20,6 +24,7 @@ Driver = Pilot[int]
 Size = tuple[int, int]
 SIZES: tuple[Size, ...] = ((60, 16), (80, 24), (100, 30), (140, 40))
 """Columns and rows of the windows that every screen must fit."""
+_SETTLING_S = 30.0
 NOW_UNIX_S = START_UNIX_S + 95.0
 """When the tests look: what has a clock shows the same every day."""
 
@@ -32,6 +37,9 @@ def clock() -> float:
 def drive(app: App[int], size: Size, body: Callable[[Driver], Awaitable[None]]) -> None:
     """Runs the UI in a window of that size while `body` presses keys and looks."""
 
+    async def idle(*seconds: float) -> None:
+        await settled(app)
+
     async def run() -> None:
         async with app.run_test(size=size, notifications=True) as pilot:
             if isinstance(app, AutotuneApp):
@@ -41,16 +49,59 @@ def drive(app: App[int], size: Size, body: Callable[[Driver], Awaitable[None]]) 
             await pilot.pause()
             await body(pilot)
 
-    asyncio.run(run())
+    # Textual's own way is to sleep until the process takes little time of the processor: that is
+    # slow, and beside other tests it says nothing.
+    with patch("textual.app.wait_for_idle", idle), patch("textual.pilot.wait_for_idle", idle):
+        asyncio.run(run())
+
+
+async def settled(app: App[int]) -> None:
+    """Waits until every message was handled, with all that follows from it, and all is painted."""
+    deadline_s = time.monotonic() + _SETTLING_S
+    num_quiet = num_busy = 0
+    while num_quiet < 2 and app.is_running and app.screen_stack:
+        assert time.monotonic() < deadline_s, "the UI is never done"
+        screen = app.screen
+        if _is_busy(app):
+            num_quiet, num_busy = 0, num_busy + 1
+            # What is waited for may be on a thread.
+            await asyncio.sleep(0 if num_busy % 20 else 0.001)
+            continue
+        num_quiet = 0 if screen._callbacks or screen._layout_required else num_quiet + 1
+        screen._on_timer_update()
+        await asyncio.sleep(0)
+
+
+def _is_busy(app: App[int]) -> bool:
+    pumps: Iterable[MessagePump] = (app, *app.screen.walk_children(with_self=True))
+    # A new size waits for a moment, since there may be a newer one.
+    return app._resize_event is not None or any(
+        pump._running and not pump._closed and not _waits(pump) for pump in pumps
+    )
+
+
+def _waits(pump: MessagePump) -> bool:
+    """Whether it has nothing to do but wait for its next message."""
+    # Reaches into Textual, which has no public way to this.
+    queue: Queue[Message | None] = pump._message_queue
+    return (
+        queue.empty()
+        and pump._pending_message is None
+        and not pump._next_callbacks
+        and any(not waiter.done() for waiter in queue.ready_event._waiters)
+    )
 
 
 async def until(pilot: Driver, condition: Callable[[], bool], limit_s: float = 90.0) -> None:
     """Waits until something holds; a slow machine has time."""
     deadline_s = time.monotonic() + limit_s
+    await settled(pilot.app)
     while not condition():
+        if pilot.app._exception is not None:
+            raise pilot.app._exception
         assert time.monotonic() < deadline_s, "\n".join(rows(pilot.app))
-        await pilot.pause(0.02)
-    await pilot.pause()
+        await asyncio.sleep(0.01)
+        await settled(pilot.app)
 
 
 async def shows(pilot: Driver, text: str) -> None:

@@ -52,8 +52,6 @@ async def go_to(pilot: Driver, app: AutotuneApp, name: ScreenName) -> None:
 
 async def resize(pilot: Driver, size: Size) -> None:
     await pilot.resize_terminal(*size)
-    await pilot.pause()
-    await pilot.pause()
 
 
 def shown(app: AutotuneApp) -> list[Widget]:
@@ -103,10 +101,10 @@ def test_every_screen_in_every_size(here: Path, form: Form) -> None:
     app = AutotuneApp(stories.make(here, form), unix_time=driving.clock)
 
     async def body(pilot: Driver) -> None:
-        for size in SIZES:
-            await resize(pilot, size)
-            for name in screens.PLACES:
-                await go_to(pilot, app, name)
+        for name in screens.PLACES:
+            await go_to(pilot, app, name)
+            for size in SIZES:
+                await resize(pilot, size)
                 assert_whole(app, name, form, size)
                 if name in MINE:
                     best, now = driving.rows(app)[1:3]
@@ -120,10 +118,10 @@ def test_a_window_that_is_too_small_has_one_card(here: Path) -> None:
     app = AutotuneApp(stories.make(here, "running"), unix_time=driving.clock)
 
     async def body(pilot: Driver) -> None:
-        for size in TOO_SMALL:
-            await resize(pilot, size)
-            for name in screens.PLACES:
-                await go_to(pilot, app, name)
+        for name in screens.PLACES:
+            await go_to(pilot, app, name)
+            for size in TOO_SMALL:
+                await resize(pilot, size)
                 rows = driving.rows(app)
                 assert "▸ searching" in rows[1], (name, size)
                 assert rows[2].startswith(" best  #2"), (name, size)

@@ -49,10 +49,10 @@ def test_nothing_is_lost_or_cut(
     run = make(tmp_path)
 
     async def body(pilot: Pilot[int]) -> None:
-        for columns, rows in driving.SIZES:
-            await pilot.resize_terminal(columns, rows)
-            for key, head in HEADS.items():
-                await pilot.press(key)
+        for key, head in HEADS.items():
+            await pilot.press(key)
+            for columns, rows in driving.SIZES:
+                await pilot.resize_terminal(columns, rows)
                 await driving.shows(pilot, TOLD[key][form])
                 shown = driving.rows(pilot.app)
                 assert head in shown[0]

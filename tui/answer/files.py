@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autotune.display.output import one_line, plain_text
 from autotune.events import Document, FilesExported
+from tui import bindings
 
 MAX_PREVIEW_BYTES = 256 * 1024
 """Longer files are shown up to here."""
@@ -79,7 +80,8 @@ def foreseen() -> tuple[AnswerFile, ...]:
 def preview(file: AnswerFile) -> tuple[str, str]:
     """The text of a file and the language it is in; a sentence where it cannot be read."""
     if file.path is None:
-        return "Not written yet. w writes it and reads it back through its consumer.", ""
+        writes = bindings.shown("export.write")
+        return f"Not written yet. {writes} writes it and reads it back through its consumer.", ""
     try:
         with file.path.open("rb") as opened:
             data = opened.read(MAX_PREVIEW_BYTES + 1)

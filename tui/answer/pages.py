@@ -10,7 +10,7 @@ from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.events import Confirmed
 from autotune.view import RunView
-from tui import words
+from tui import bindings, words
 from tui.answer import verdict, without
 from tui.answer.changes import settings
 from tui.answer.read import Answer, Offer
@@ -79,6 +79,31 @@ def offer(one: Offer, chosen: Offer, width: int, *, is_taken: bool) -> Content:
     return Content(padded(row, width).rstrip())
 
 
+def title_without(now: RunNow) -> str:
+    """What stands above the page of a run that has no answer."""
+    if now.directory is None:
+        return "no run"
+    if _goes_on(now):
+        return "no answer yet: what is missing"
+    return f"no answer: {now.state}"
+
+
+def no_answer(now: RunNow, width: int) -> list[Content]:
+    """What is missing of a run that goes on, or why one that ended has no answer."""
+    rows = list(unfinished(now, width) if _goes_on(now) else ended(now, width))
+    if rows:
+        return rows
+    if now.directory is not None:
+        return [Content("  Nothing has happened yet.")]
+    go, open_run = bindings.shown("go.setup"), bindings.shown("setup.open")
+    return [Content(f"  No run was chosen. {go} sets one up, and {open_run} there opens one.")]
+
+
+def _goes_on(now: RunNow) -> bool:
+    """Whether an answer may still come."""
+    return now.is_alive or now.view.started is None
+
+
 def unfinished(now: RunNow, width: int) -> Iterator[Content]:
     """What is missing before there is an answer, and what would be said now."""
     for station in without.stations(now.view, is_alive=now.is_alive):
@@ -98,7 +123,12 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
         yield from hanging(top, cause, width, tone="bold")
         yield from hanging("    ", remedy, width)
         if now.view.recommendation is None and now.state != "nothing feasible":
-            yield from hanging("    ", "g goes on with it from here.", width, tone="$text-muted")
+            yield from hanging(
+                "    ",
+                f"{bindings.shown('export.go_on')} goes on with it from here.",
+                width,
+                tone="$text-muted",
+            )
         yield Content("")
     counted = without.counts(now.view)
     for count in counted:

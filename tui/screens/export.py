@@ -143,9 +143,8 @@ class ExportScreen(RunScreen):
         self.set_class(not has_answer, "-no-answer")
         rule = self.query_one("#rule-head", Rule)
         if answer is None or offer is None:
-            rule.tell(title=_title_without(now))
-            rows = pages.unfinished(now, width) if _goes_on(now) else pages.ended(now, width)
-            self._update("head", list(rows) or [_nothing_yet(now)])
+            rule.tell(title=pages.title_without(now))
+            self._update("head", pages.no_answer(now, width))
         else:
             taken = f"taking {offer.title}: {offer.configuration}"
             rule.tell(title=verdict.headline(answer) if offer.kind is None else taken)
@@ -167,7 +166,7 @@ class ExportScreen(RunScreen):
             pages.offer(one, answer.offers[0], width - 2, is_taken=one.kind == offer.kind)
             for one in answer.offers
         ]
-        self.query_one("#rule-offers", Rule).tell("t takes the next")
+        self.query_one("#rule-offers", Rule).tell(f"{bindings.shown('export.take')} takes the next")
         _refill(offers, [str(one.kind) for one in answer.offers], options)
         has_others = len(answer.offers) > 1
         for widget in self.query("#offers, #rule-offers"):
@@ -371,7 +370,9 @@ class ExportScreen(RunScreen):
         if at is not None and at < len(found) and found[at].path is not None:
             self.owner.copy(files.preview(found[at])[0], found[at].name)
         else:
-            self.owner.say("The file is not written yet: w writes it.")
+            self.owner.say(
+                f"The file is not written yet: {bindings.shown('export.write')} writes it."
+            )
 
 
 def _refill(listed: OptionList, ids: list[str], rows: list[Content]) -> None:
@@ -382,25 +383,3 @@ def _refill(listed: OptionList, ids: list[str], rows: list[Content]) -> None:
         return
     kept = before.id if before is not None else None
     listed.highlighted = ids.index(kept) if kept in ids else 0
-
-
-def _goes_on(now: RunNow) -> bool:
-    """Whether an answer may still come."""
-    return now.is_alive or now.view.started is None
-
-
-def _title_without(now: RunNow) -> str:
-    if now.directory is None:
-        return "no run"
-    if _goes_on(now):
-        return "no answer yet: what is missing"
-    return f"no answer: {now.state}"
-
-
-def _nothing_yet(now: RunNow) -> Content:
-    text = (
-        "  No run was chosen. 1 sets one up, and o there opens one."
-        if now.directory is None
-        else "  Nothing has happened yet."
-    )
-    return Content(text)

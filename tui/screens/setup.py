@@ -179,7 +179,7 @@ class SetupScreen(RunScreen):
         self._show_fields()
         self._show_checks()
         self._show_doing()
-        self.query_one("#rule-command", Rule).tell("y copies")
+        self.query_one("#rule-command", Rule).tell(f"{bindings.shown('setup.copy')} copies")
         width = self._side_width()
         steps = [
             row
@@ -304,7 +304,7 @@ class SetupScreen(RunScreen):
             )
         finally:
             self._inquiry.wait_for("")
-        path = _path(answer)
+        path = answer.path
         if answer.error is not None or path is None:
             self._not_started(form, words, answer)
             return
@@ -397,8 +397,3 @@ class SetupScreen(RunScreen):
     def _focus_field(self, name: str | None) -> None:
         if name is not None:
             self.query_one(f"#field-{name.replace('_', '-')}", FormField).take_focus()
-
-
-def _path(answer: Reply) -> Path | None:
-    path = (answer.document or {}).get("path")
-    return Path(path) if isinstance(path, str) else None

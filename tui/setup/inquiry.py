@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from autotune.events import Document
+from tui import bindings
 from tui.children import Children
 from tui.setup import checks
 from tui.setup.checks import Check, Look
@@ -145,7 +146,8 @@ class Inquiry:
         missing = form.missing()
         if missing is not None:
             field = missing.field or "model"
-            text = "not named yet: ⏎ fills it in, d takes the built-in demo"
+            fill, demo = bindings.shown("setup.fill"), bindings.shown("setup.demo")
+            text = f"not named yet: {fill} fills it in, {demo} takes the built-in demo"
             yield Check(mark="open", what=BY_NAME[field].label, text=text, field=field)
             return
         if self.look is not None:

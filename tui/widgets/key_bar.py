@@ -31,7 +31,7 @@ class KeyBar(OneLine):
         width = self.size.width
         if not width:
             return
-        palette = _text(_palette())
+        palette = _text(bindings.palette())
         room = width - 2 - len(palette.plain) - len(_GAP)
         parts: list[Content] = []
         used = 0
@@ -47,12 +47,6 @@ class KeyBar(OneLine):
     def on_resize(self) -> None:
         """Fits the keys to the new width."""
         self.show(self._keys, self._live)
-
-
-def _palette() -> Key:
-    key = bindings.by_verb("app.command_palette")
-    assert key is not None
-    return key
 
 
 def _text(key: Key, *, is_live: bool = True) -> Content:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from autotune.cli import options, screen
-from autotune.cli.declare import is_given, origin
+from autotune.cli.declare import Invocation, is_given, origin
 from autotune.cli.reader import Reader
 from autotune.display import output
 from autotune.errors import ExitCode, UsageError
@@ -35,7 +35,7 @@ def run(context: typer.Context, chosen: options.Tui) -> int:
     filled_in = form_in_json(context, chosen)
     look += ["--setup", filled_in] if directory is None and filled_in is not None else []
     if output.can_take_screen():
-        return screen.show(directory, look=look)
+        return screen.show(directory, look=look, invocation=context.find_object(Invocation))
     if directory is None:
         raise UsageError(
             "The terminal UI needs a terminal.",

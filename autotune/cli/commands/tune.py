@@ -12,6 +12,7 @@ from pathlib import Path
 import typer
 
 from autotune.cli import documents, options, screen, summary
+from autotune.cli.declare import Invocation
 from autotune.cli.job import build_request
 from autotune.cli.nodes import Nodes, across_nodes
 from autotune.cli.reader import Reader
@@ -72,7 +73,8 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
         if chosen.detach:
             return _detach(directory, engine, before, chosen)
         if chosen.tui and output.can_take_screen():
-            return _on_screen(directory, engine, before, signals, chosen)
+            invocation = context.find_object(Invocation)
+            return _on_screen(directory, engine, before, signals, chosen, invocation)
         if not chosen.json:
             output.talk(f"Run {directory.name} in {directory.path}")
         view = until_it_ends(directory, engine, signals, display, before)
@@ -85,9 +87,16 @@ def _on_screen(
     before: RunView,
     signals: Signals,
     chosen: options.Tune,
+    invocation: Invocation | None,
 ) -> int:
     """Shows the run in the terminal UI, which may leave while the run goes on."""
-    code = screen.show(directory, owns_run=True, waiting=signals.take(), silent=chosen.json)
+    code = screen.show(
+        directory,
+        owns_run=True,
+        invocation=invocation,
+        waiting=signals.take(),
+        silent=chosen.json,
+    )
     if engine.poll() is None:
         if chosen.json:
             output.document(

@@ -23,7 +23,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     monkeypatch.setattr(output, "can_take_screen", lambda: True)
     started: list[list[str]] = []
 
-    def show(directory: RunDirectory | None, *, look: Sequence[str]) -> int:
+    def show(directory: RunDirectory | None, *, look: Sequence[str], invocation: object) -> int:
         started.append(list(look))
         return 0
 

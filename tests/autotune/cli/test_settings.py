@@ -102,3 +102,26 @@ def test_every_option_may_be_set_and_arguments_may_not() -> None:
     assert known["streaming"] == Setting(type=bool)
     assert "run" not in known
     assert "number" not in known
+
+
+def test_keys_of_the_terminal_ui_are_passed_on_by_what_they_do(tmp_path: Path) -> None:
+    text = 'trials = 3\n[keys]\nhelp = "f1,h"\ngo.setup = "u"\n"search.sort" = "o"\n'
+    found = settings.load(_write(tmp_path, text), KNOWN)
+    assert found.values == {"trials": 3}
+    assert found.keys == {"help": "f1,h", "go.setup": "u", "search.sort": "o"}
+    project = _write(tmp_path, '[tool.autotune.keys]\nhelp = "h"\n', "pyproject.toml")
+    assert settings.load(project, KNOWN).keys == {"help": "h"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("keys = 3", "sets keys, which is a table"),
+        ("[keys]\nhelp = 3", "gives help the key 3, where text is needed"),
+        ('[keys]\ngo.setup = ""', "gives go.setup the key '', where text is needed"),
+    ],
+)
+def test_keys_that_are_no_text_are_refused(text: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        settings.load(_write(tmp_path, text), KNOWN)
+    assert caught.value.remedy

@@ -123,6 +123,7 @@ for ask, time_limit_s in ((lambda: time.sleep(6) or {}, 2), (die, 200)):
     assert time.monotonic() - start_s < 120
 
 
+@pytest.mark.slow
 def test_a_job_of_two_ranks_is_tuned_once_for_both(tmp_path: Path) -> None:
     ended = torchrun(
         _SAY
