@@ -14,7 +14,7 @@ from autotune import request as requests
 from autotune.cli import options
 from autotune.cli.declare import is_given
 from autotune.cli.reader import Reader
-from autotune.cli.workload_options import PRECISIONS, TASKS, Workload
+from autotune.cli.workload_options import ESTIMATED_TASKS, PRECISIONS, Workload
 from autotune.display import output
 from autotune.errors import UsageError, WorkloadError
 from autotune.goal import Budget, Goal
@@ -40,6 +40,7 @@ _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
     "ForConditionalGeneration": "seq2seq-lm",
+    "ForImageClassification": "image-classification",
 }
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
@@ -123,8 +124,16 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     for rest in ("lora_alpha", "lora_dropout", "lora_target_modules"):
         if getattr(chosen, rest) is not None and chosen.lora_rank is None:
             raise UsageError(f"{reader.flag(rest)} needs --lora-rank.", "Add --lora-rank 8.")
+    task = _task(reader, chosen)
+    if task == "image-classification" and (needs_dataset or chosen.dataset):
+        raise UsageError(
+            "The command line reads no images.",
+            "Call autotune.tune(trainer) in the script that does."
+            if needs_dataset
+            else "Leave out --dataset: the size of the images stands in the model's config.",
+        )
     return WorkloadSpec(
-        task=_task(reader, chosen),
+        task=task,
         model=chosen.model,
         model_config=chosen.model_config,
         tokenizer=chosen.tokenizer,
@@ -162,7 +171,7 @@ def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:
 
 def _task(reader: Reader, chosen: Workload) -> Task:
     if chosen.task is not None:
-        return reader.choice("task", chosen.task, TASKS)
+        return reader.choice("task", chosen.task, ESTIMATED_TASKS)
     for name, task in _TASK_OF_COLUMN.items():
         if getattr(chosen, name) is not None:
             output.talk(f"Task {task}, because of {reader.flag(name)}.")
@@ -178,7 +187,7 @@ def _task(reader: Reader, chosen: Workload) -> Task:
     _must_be_there("dataset", chosen.dataset)
     raise UsageError(
         "What the model should learn is not clear: neither its config nor a column option says it.",
-        f"Add --task, one of {', '.join(TASKS)}.",
+        f"Add --task, one of {', '.join(ESTIMATED_TASKS)}.",
     )
 
 

@@ -29,6 +29,7 @@ def document(answer: Estimate, *, task: str, is_made_up: bool) -> Document:
         "num_parameters": facts.num_parameters,
         "num_trainable_parameters": facts.num_trainable_parameters,
         "precision": facts.precision,
+        "weights_dtype": facts.weights,
         "optimizer": facts.optimizer,
         "attention": list(facts.attention),
         "sequence_length": facts.sequence_length,
@@ -134,9 +135,14 @@ def _notes(answer: Estimate) -> list[str]:
             "micro-batch size has its own."
         )
     facts = answer.traced.facts
-    if facts.precision != "fp32":
+    why = f", {facts.weights_from}" if facts.weights_from else ""
+    notes.append(
+        f"Weights are held in {facts.weights}{why}; the computation is in {facts.precision}."
+    )
+    if facts.precision == "fp16" and facts.weights.startswith("float16"):
         notes.append(
-            f"Weights are held in fp32; {facts.precision} is the number format of the computation."
+            "torch refuses to scale back gradients of float16 weights: train with --precision "
+            "bf16, or hold the weights in float32 with --dtype."
         )
     capability = target.capability
     if facts.precision == "bf16" and capability is not None and capability < (8, 0):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +18,12 @@ from autotune.errors import AutotuneError
 from autotune.tracing.request import TraceRequest, request_adapter
 from autotune.workload.spec import WorkloadSpec
 
+_OF_NO_USE = (
+    *("datasets", "pandas", "pyarrow", "scipy", "sklearn"),
+    *("codecarbon", "comet_ml", "mlflow", "tensorboard", "tensorboardX", "wandb"),
+    *("PIL", "matplotlib", "torchvision", "tensorflow", "flax", "jax"),
+)
+"""Packages that a model of text or images can be built and stepped without."""
 _DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 
@@ -37,20 +44,34 @@ def main(arguments: list[str], out: IO[str]) -> int:
     return 0
 
 
+def _leave_out() -> None:
+    """Keeps libraries out that training takes in where it finds them, and a trace has no use for.
+
+    They take longer to come in than a step takes to trace.
+    """
+    for name in _OF_NO_USE:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+
+
 def _traced(request: TraceRequest, scratch: Path) -> TracedWorkload:
+    spec = request.workload
+    is_made_up = isinstance(spec, WorkloadSpec) and spec.dataset is None and not spec.demo
+    if isinstance(spec, WorkloadSpec) and is_made_up and not spec.trust_remote_code:
+        _leave_out()
     import torch
 
     torch.set_num_threads(1)
-    from autotune.tracing.trace import fake_mode, trace
+    from autotune.tracing.parallel import trace_in_halves
+    from autotune.tracing.trace import fake_mode
 
     mode = fake_mode()
     place = Path(request.working_directory)
-    if isinstance(request.workload, WorkloadSpec) and request.workload.dataset is None:
+    if isinstance(spec, WorkloadSpec) and is_made_up:
         from autotune.tracing.made_up import make_up
 
-        workload = make_up(request.workload, place, mode)
+        workload = make_up(spec, place, mode)
     else:
         from autotune.workload.load import load
 
         workload = load(request.workload, scratch, place)
-    return trace(workload, request, scratch, mode)
+    return trace_in_halves(workload, request, scratch, mode)

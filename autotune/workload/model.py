@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 
+_AUTO_BY_DEFAULT = 'defaults to `"auto"`'
+"""What is said of `dtype` where it goes by the config when it is left out."""
+
+
 def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     """The configuration of the model.
 
@@ -34,7 +38,7 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
 def build_model(
     spec: WorkloadSpec, config: PretrainedConfig, auto_model: str, notes: list[str]
 ) -> PreTrainedModel:
-    """The model in training mode, in full precision, the same for the same seed.
+    """The model in training mode, its weights as the spec says, the same for the same seed.
 
     Weights that the files do not hold (a new head) are drawn after the spec's seed is set.
 
@@ -45,7 +49,8 @@ def build_model(
 
     source = spec.model or spec.model_config or ""
     auto_class = getattr(transformers, auto_model)
-    options = {_dtype_option(config): _float32(), "trust_remote_code": spec.trust_remote_code}
+    dtype, _ = weights_dtype(spec, config)
+    options = {_dtype_option(config): dtype, "trust_remote_code": spec.trust_remote_code}
     transformers.set_seed(spec.seed)
     with foreign_errors(
         f"The model {source}",
@@ -177,10 +182,27 @@ def _dtype_option(config: PretrainedConfig) -> str:
     return "dtype" if hasattr(config, "dtype") else "torch_dtype"
 
 
-def _float32() -> object:
-    import torch
+def weights_dtype(spec: WorkloadSpec, config: PretrainedConfig) -> tuple[torch.dtype, str]:
+    """The number format that the weights are held in, and why, as the end of a sentence.
 
-    return torch.float32
+    Left to itself, a model that is made of a config has its weights as that says. So it is with one
+    that is loaded, where the installed transformers goes by the config; before, it took fp32.
+    """
+    import torch
+    from transformers import PreTrainedModel
+
+    if spec.dtype != "auto":
+        found: torch.dtype = getattr(torch, spec.dtype)
+        return found, "as asked for"
+    told = PreTrainedModel.from_pretrained.__doc__ or ""
+    if spec.model is not None and _AUTO_BY_DEFAULT not in told:
+        return torch.float32, "which the installed transformers loads them in by default"
+    named = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+    if isinstance(named, str):
+        named = getattr(torch, named, None)
+    if isinstance(named, torch.dtype):
+        return named, "as the model's config says"
+    return torch.float32, "since the model's config names no number format"
 
 
 def has_batch_norm(model: torch.nn.Module) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import typer
 from autotune.cli import options
 from autotune.cli.job import global_batch_size, local_sgd, workload_spec
 from autotune.cli.reader import Reader
+from autotune.cli.workload_options import DTYPES
 from autotune.cost.memory import allocator_settings, devices
 from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target
 from autotune.display import output
@@ -73,7 +75,8 @@ def _request(reader: Reader, chosen: options.Estimate) -> EstimateRequest:
     micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
     wanted, _ = global_batch_size(reader, chosen.global_batch_size)
     averaging = local_sgd(reader, chosen.local_sgd)
-    spec = workload_spec(reader, chosen, needs_dataset=False)
+    dtype = reader.choice("dtype", chosen.dtype, DTYPES)
+    spec = replace(workload_spec(reader, chosen, needs_dataset=False), dtype=dtype)
     if wanted is not None and wanted % (processes * (micro_batch_size or 1)):
         parts = f"{processes} processes" if processes > 1 else ""
         parts += " × " if parts and micro_batch_size else ""
