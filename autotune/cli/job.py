@@ -21,6 +21,7 @@ from autotune.goal import Budget, Goal
 from autotune.request import Request
 from autotune.run_directory import find
 from autotune.units import parse_bytes, parse_seconds
+from autotune.workload.resolve import check_is_config
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 
 _TASK_OF_COLUMN: Mapping[str, Task] = {
@@ -192,7 +193,13 @@ def _task(reader: Reader, chosen: Workload) -> Task:
 
 
 def _must_be_there(what: str, value: str | None) -> None:
-    if value is None or Path(value).expanduser().exists():
+    if value is None:
+        return
+    path = Path(value).expanduser()
+    if path.exists():
+        file = path / "config.json" if path.is_dir() else path
+        if what != "dataset" and file.exists():
+            check_is_config(file)
         return
     if value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix:
         raise WorkloadError(

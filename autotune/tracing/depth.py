@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -24,6 +24,7 @@ _MOST_PERIOD = 8
 """Layers after which their kinds repeat, as those of alternating kinds of attention do."""
 _MOST_ODD = 4
 """Layers at the beginning that may be of another kind than all the others."""
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _OF_NUMBERS = re.compile(r"idx|index|layer|_id$")
 """Attributes that may hold a layer's own number."""
 _NEXT_TO_ENDS = 2
@@ -91,8 +92,9 @@ def fold_of(model: torch.nn.Module, form: Checkpointing) -> Fold | None:
     if found is None:
         return None
     path, stack = found
+    lists = _lists_for_each(model, len(stack))
     kinds = [
-        (_kind(layer, number), _told_of(model, number, len(stack)))
+        (_kind(layer, number), [entries[number] for entries in lists])
         for number, layer in enumerate(stack)
     ]
     for odd in range(_MOST_ODD + 1):
@@ -155,24 +157,20 @@ def _kind(layer: torch.nn.Module, number: int) -> object:
             for key, tensor in (*module._parameters.items(), *module._buffers.items())
             if tensor is not None
         ]
-        parts.append((name, type(module), plain, tensors))
+        hooks = [len(vars(module).get(key) or ()) for key in _HOOKS]
+        parts.append((name, type(module), plain, tensors, hooks, "forward" in vars(module)))
     return parts
 
 
-def _told_of(model: torch.nn.Module, number: int, num_layers: int) -> object:
-    """What the configs of a model say of one layer in lists that have an entry for each."""
-    said: list[object] = []
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if config is None or any(config is known for known, _ in said):  # type: ignore[misc]
-            continue
-        entries = {
-            key: value[number]
-            for key, value in vars(config).items()
-            if isinstance(value, list | tuple) and len(value) == num_layers
-        }
-        said.append((config, entries))
-    return [entries for _, entries in said]  # type: ignore[misc]
+def _lists_for_each(model: torch.nn.Module, num_layers: int) -> list[Sequence[object]]:
+    """Lists in the configs of a model that have an entry for each layer."""
+    configs = {id(c): c for m in model.modules() if (c := getattr(m, "config", None)) is not None}
+    return [
+        value
+        for config in configs.values()
+        for value in getattr(config, "__dict__", {}).values()
+        if isinstance(value, list | tuple) and len(value) == num_layers
+    ]
 
 
 def layer_in(path: str) -> re.Pattern[str]:

@@ -55,7 +55,7 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         replace(spec, precision="bf16") if spec.precision == "fp16" else spec
     )
     transformers.utils.logging.disable_progress_bar()
-    notes = ["The samples are made up."]
+    notes: list[str] = []
     recipe = recipe_class(spec.task)
     config = models.load_config(spec)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)

@@ -26,7 +26,7 @@ from autotune.tracing.pairing import SIZES, Labels, Mismatch, Pair, closing
 from autotune.tracing.places import Places
 from autotune.tracing.recorder import Note, Recorder
 from autotune.tracing.request import Target
-from autotune.tracing.unfolding import Unfolded
+from autotune.tracing.unfolding import Unfolded, settled
 from autotune.trial.stepper import Stepper
 from autotune.workload.loaded import Batch
 
@@ -201,18 +201,17 @@ class StepTracer:
         Raises:
             Irregular: Layers that should do the same do not.
         """
-        recorder = self.recorder
-        start = recorded[0].marks[0]
+        notes = settled(self.recorder.notes, _breaks(recorded))
         if self._fold is None:
-            steps = [_as_step(step, recorder.notes) for step in recorded]
-            return recorder.notes[:start], steps
+            return notes[: recorded[0].marks[0]], [_as_step(step, notes) for step in recorded]
         layers = [
             self._layers.of_weight(parameter, -1) for parameter in self.stepper.model.parameters()
         ]
         marks = [mark for step in recorded for mark in step.marks]
-        whole = Unfolded(recorder.notes, marks, recorder.joined, self._fold)
-        steps = [_as_step(_unfolded(step, whole, layers), whole.notes) for step in recorded]
-        return whole.notes[: whole.mark(start)], steps
+        whole = Unfolded(notes, marks, self.recorder.joined, self._fold)
+        unfolded = [_unfolded(step, whole, layers) for step in recorded]
+        notes = settled(whole.notes, _breaks(unfolded))
+        return notes[: unfolded[0].marks[0]], [_as_step(step, notes) for step in unfolded]
 
     def _step(self, size: int) -> _Recorded:
         """One optimizer step with a micro-batch of a size."""
@@ -318,6 +317,13 @@ class StepTracer:
             first_update=(*made, *update),
             update=update,
         )
+
+
+def _breaks(recorded: Sequence[_Recorded]) -> Iterator[int]:
+    """Places of notes that something begins at, or is put in place."""
+    for step in recorded:
+        yield from step.marks
+        yield from step.accumulated.values()
 
 
 def _as_step(recorded: _Recorded, notes: list[Note]) -> _Step:

@@ -223,7 +223,7 @@ class _Trace:
             target=self._request.target.kind,
             traced_sizes=SIZES,
             seconds=round(seconds, 3),
-            notes=(*self._notes, *_images(batch)),
+            notes=(*facts.notes, *self._notes, *_images(batch)),
             versions=_versions(),
             weights=self._weights,
             weights_from=facts.weights_from,

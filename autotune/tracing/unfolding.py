@@ -7,7 +7,7 @@ out; a storage that is freed is found by how many layers away it was allocated.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.tracing.depth import Fold, Irregular, layer_in
@@ -40,6 +40,27 @@ class _Born:
     number: int
     layer: int | None
     place: int
+
+
+def settled(notes: Sequence[Note], breaks: Iterable[int]) -> list[Note]:
+    """The notes with ends that follow each other in the order in which their storages were made.
+
+    Nothing is asked for between them, so that their order is of no account; but it may be an
+    accident, as where many go at once.
+
+    Args:
+        notes: In order.
+        breaks: Places that no end crosses.
+    """
+    edges = frozenset(breaks)
+    found: list[Note] = []
+    ends: list[Note] = []
+    for place, note in enumerate(notes):
+        if ends and (not note.is_free or place in edges or note.phase != ends[-1].phase):
+            found += sorted(ends, key=lambda end: end.storage)
+            ends = []
+        (ends if note.is_free else found).append(note)
+    return [*found, *sorted(ends, key=lambda end: end.storage)]
 
 
 class Unfolded:
@@ -84,10 +105,14 @@ class Unfolded:
         self._check()
         self.notes: list[Note] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        self._new_starts: dict[tuple[int, int | None, int], int] = {}
+        self._places: dict[tuple[int, int | None, int], list[int]] = {}
+        """By run and copy, where each of its notes has gone, and where it ends."""
         for run, copy in self._in_order():
-            self._new_starts[run.number, run.layer, copy] = len(self.notes)
-            self._write(run, copy)
+            places = self._places[run.number, run.layer, copy] = []
+            for place in range(run.start, run.end):
+                places.append(len(self.notes))
+                self._write(place, run, copy)
+            places.append(len(self.notes))
 
     def mark(self, place: int) -> int:
         """Where something begins that began at a place of the short notes."""
@@ -95,7 +120,7 @@ class Unfolded:
             return len(self.notes)
         run = self._starts[place]
         # Copies come after what they are copies of, or before: a mark is at the start of a pass.
-        return self._new_starts[run.number, run.layer, 0]
+        return self._places[run.number, run.layer, 0][0]
 
     def storages(self, storage: int) -> Iterator[int]:
         """All that a storage of the short notes stands for."""
@@ -127,7 +152,7 @@ class Unfolded:
             whole = self._whole(layer, copy) + run.layer - layer
             short, copy = self._fold.short(whole)
             run = self._by_key[run.number, short]
-        return self._new_starts[run.number, run.layer, copy] + offset
+        return self._places[run.number, run.layer, copy][offset]
 
     def _whole(self, layer: int, copy: int) -> int:
         return self._fold.whole(layer) + copy * self._fold.unit
@@ -150,26 +175,54 @@ class Unfolded:
                     for one in layers if is_up else reversed(layers):
                         yield self._by_key[run.number, one], copy
 
-    def _write(self, run: _Run, copy: int) -> None:
-        fold = self._fold
-        for note in self._old[run.start : run.end]:
-            born = self._born[note.storage]
-            if note.is_free:
-                found = self._seen_from(run.layer, copy, note.storage, born)
-                number = self._numbers[found]
-            else:
-                number = self._numbers[note.storage, copy] = len(self._numbers)
-            self.notes.append(
-                note._replace(
-                    storage=number,
-                    num_bytes=note.num_bytes + self._growth(note.storage),
-                    module=self._renamed(note.module, run.layer, copy),
-                )
-            )
+    def _write(self, place: int, run: _Run, copy: int) -> None:
+        note = self._old[place]
+        born = self._born[note.storage]
+        if not note.is_free:
             if note.storage in self._joined and (
-                note.phase != "optimizer" or fold.is_inside(run.layer)
+                note.phase != "optimizer" or self._fold.is_inside(run.layer)
             ):
                 raise Irregular("tensors of several layers are joined")
+            numbers = [len(self._numbers)]
+            self._numbers[note.storage, copy] = numbers[0]
+        elif self._goes_with_others(run.layer, born):
+            self._check_twin(place, note.storage, born)
+            numbers = list(self.storages(note.storage))
+        else:
+            numbers = [self._numbers[self._seen_from(run.layer, copy, note.storage, born)]]
+        self.notes += [
+            note._replace(
+                storage=number,
+                num_bytes=note.num_bytes + self._growth(note.storage),
+                module=self._renamed(note.module, run.layer, copy),
+            )
+            for number in numbers
+        ]
+
+    def _goes_with_others(self, layer: int | None, born: _Born) -> bool:
+        """Whether what a layer has made goes elsewhere, where that of all layers goes at once."""
+        fold = self._fold
+        if fold.is_inside(layer) or born.layer is None or not fold.is_inside(born.layer):
+            return False
+        return layer is None or abs(born.layer - layer) > fold.unit
+
+    def _check_twin(self, place: int, storage: int, born: _Born) -> None:
+        """Raises where what both groups have made does not go at once.
+
+        Raises:
+            Irregular: That is so.
+        """
+        assert born.layer is not None
+        fold = self._fold
+        away = fold.unit if born.layer < fold.second else -fold.unit
+        twin = self._allocated[born.number, born.layer + away][born.place]
+        for step in (-1, 1):
+            other = place
+            while 0 <= other < len(self._old) and self._old[other].is_free:
+                if self._old[other].storage == twin:
+                    return
+                other += step
+        raise Irregular("what layers make does not go at once")
 
     def _growth(self, storage: int) -> int:
         """Bytes by which a storage is larger in the whole stack."""

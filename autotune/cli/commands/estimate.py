@@ -42,20 +42,27 @@ def run(context: typer.Context, chosen: options.Estimate) -> int:
     request = _request(reader, chosen)
     picture = _picture_file(reader, chosen.picture)
     document = estimate(request, fresh=chosen.fresh, on_stage=output.talk)
-    if picture is not None:
-        from autotune.export import memory_picture
-
-        memory_picture.write(picture, document)
-        output.talk(f"The picture is in {output.one_line(str(picture))}.")
     if chosen.json:
+        # One document in all: should the picture fail, it is that of the error.
+        _draw(picture, document)
         output.document(document)
     else:
         _print(document)
+        _draw(picture, document)
     error = error_of(document)
     if error is not None:
         output.report(error)
         return error.exit_code
     return ExitCode.OK
+
+
+def _draw(picture: Path | None, document: Document) -> None:
+    if picture is None:
+        return
+    from autotune.export import memory_picture
+
+    memory_picture.write(picture, document)
+    output.talk(f"The picture is in {output.one_line(str(picture))}.")
 
 
 def _print(document: Document) -> None:
@@ -185,6 +192,12 @@ def _picture_file(reader: Reader, path: str | None) -> Path | None:
         raise UsageError(
             f"{reader.flag('picture')}: the directory {file.parent} does not exist.",
             "Make it, or name another one.",
+        )
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(
+            f"{reader.flag('picture')}: {file} cannot be written"
+            + (": it is a directory." if file.is_dir() else "."),
+            "Name another file.",
         )
     return file
 
