@@ -1,7 +1,7 @@
 """The child process that traces a workload which nobody has loaded yet.
 
 `main(arguments, out)` is run by `probes.child`: the request as JSON, and a directory for scratch;
-one line of JSON is the answer, a trace or an error.
+the answer is a line of JSON with an error, or the word `TRACED` and a line with the trace.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from autotune.errors import AutotuneError
 from autotune.tracing.request import TraceRequest, request_adapter
 from autotune.workload.spec import WorkloadSpec
 
+TRACED = "traced"
 _OF_NO_USE = (
     *("datasets", "pandas", "pyarrow", "scipy", "sklearn"),
     *("codecarbon", "comet_ml", "mlflow", "tensorboard", "tensorboardX", "wandb"),
@@ -40,16 +41,16 @@ def main(arguments: list[str], out: IO[str]) -> int:
         said = {"error": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
         out.write(json.dumps(said) + "\n")
         return 0
-    out.write(json.dumps({"traced": document}, separators=(",", ":")) + "\n")
+    out.write(f"{TRACED}\n{json.dumps(document, separators=(',', ':'))}\n")
     return 0
 
 
-def _leave_out() -> None:
+def _leave_out(*packages: str) -> None:
     """Keeps libraries out that training takes in where it finds them, and a trace has no use for.
 
     They take longer to come in than a step takes to trace.
     """
-    for name in _OF_NO_USE:
+    for name in packages:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
@@ -57,7 +58,7 @@ def _traced(request: TraceRequest, scratch: Path) -> TracedWorkload:
     spec = request.workload
     is_made_up = isinstance(spec, WorkloadSpec) and spec.dataset is None and not spec.demo
     if isinstance(spec, WorkloadSpec) and is_made_up and not spec.trust_remote_code:
-        _leave_out()
+        _leave_out(*_OF_NO_USE, *(("peft",) if spec.lora is None else ()))
     import torch
 
     torch.set_num_threads(1)

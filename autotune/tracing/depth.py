@@ -147,7 +147,9 @@ def _kind(layer: torch.nn.Module, number: int) -> object:
     parts: list[object] = [repr(layer)]
     for name, module in layer.named_modules():
         plain = {
-            key: "its own" if value == number and _OF_NUMBERS.search(key) else value
+            key: "its own"
+            if type(value) is int and value == number and _OF_NUMBERS.search(key)
+            else value
             for key, value in vars(module).items()
             if isinstance(value, bool | int | float | str | None)
             and key not in ("gradient_checkpointing", "training")

@@ -15,6 +15,7 @@ from tests.autotune.export.jobs import quiet
 from tests.testing.memory_jobs import Job
 
 EVERY_LAYER = Checkpointing(every_n_layers=1)
+EVERY_THIRD = (Checkpointing(every_n_layers=3),)
 CUDA = Target(kind="cuda", capability=(8, 9))
 
 
@@ -37,7 +38,7 @@ def both(job: Job, *forms: Checkpointing, target: Target) -> tuple[TracedWorkloa
 @pytest.mark.parametrize(
     ("job", "forms", "target"),
     [
-        (Job(family="GPT-2", dropout=True, padded=True, num_layers=13), ALL_FORMS, Target()),
+        (Job(family="GPT-2", dropout=True, padded=True, num_layers=13), EVERY_THIRD, Target()),
         (
             Job(family="Llama with GQA", precision="bf16", lora=True, num_layers=9),
             (NO_CHECKPOINTING, EVERY_LAYER),
@@ -62,7 +63,8 @@ def test_the_trace_is_the_same_to_the_last_event(
     target: Target,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    model = job.load().model
+    with quiet():
+        model = job.load().model
     assert all(fold_of(model, form) is not None for form in forms)
     failed = []
     real = depth.Irregular.__init__
@@ -91,7 +93,7 @@ def test_a_layer_that_is_not_like_the_others_is_not_spared() -> None:
 def test_kinds_of_layers_that_take_turns_are_spared_in_whole_turns() -> None:
     model = Gemma2ForCausalLM(
         Gemma2Config(
-            num_hidden_layers=20,
+            num_hidden_layers=22,
             hidden_size=16,
             intermediate_size=16,
             num_attention_heads=2,
