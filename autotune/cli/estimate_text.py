@@ -58,7 +58,7 @@ def _total(form: Document) -> int:
 def _head(document: Document) -> Block:
     work, device = _object(document["workload"]), _object(document["device"])
     trained = _number(work["num_trainable_parameters"])
-    parameters = f"{_count(_number(work['num_parameters']))} parameters"
+    parameters = f"{_count(_number(work['num_parameters']))} parameters in {work['weights_dtype']}"
     if trained != work["num_parameters"]:
         parameters += f", {_count(trained)} trained"
     tokens = work["sequence_length"]

@@ -135,10 +135,7 @@ def _notes(answer: Estimate) -> list[str]:
             "micro-batch size has its own."
         )
     facts = answer.traced.facts
-    why = f", {facts.weights_from}" if facts.weights_from else ""
-    notes.append(
-        f"Weights are held in {facts.weights}{why}; the computation is in {facts.precision}."
-    )
+    notes.append(_of_weights(answer))
     if facts.precision == "fp16" and facts.weights.startswith("float16"):
         notes.append(
             "torch refuses to scale back gradients of float16 weights: train with --precision "
@@ -161,6 +158,16 @@ def _notes(answer: Estimate) -> list[str]:
                 f"micro-batch size {grown} fit."
             )
     return notes
+
+
+def _of_weights(answer: Estimate) -> str:
+    """In which number format weights are held, and why."""
+    facts = answer.traced.facts
+    most, _, rest = facts.weights.partition(" and ")
+    why = f", {facts.weights_from}" if facts.weights_from else ""
+    is_adapted = facts.num_trainable_parameters < facts.num_parameters
+    beside = f", {'adapters' if is_adapted else 'some'} in {rest}" if rest else ""
+    return f"Weights are held in {most}{why}{beside}; the computation is in {facts.precision}."
 
 
 def _of_no_use(answer: Estimate) -> list[str]:

@@ -33,8 +33,9 @@ LLAMA_8B = {
     "num_key_value_heads": 8,
     "max_position_embeddings": 8192,
     "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
 }
-"""The shape of Llama 3 8B."""
+"""Llama 3 8B, as its config.json has it."""
 _SMALL = {"num_hidden_layers": 2, "vocab_size": 8192, "hidden_size": 512, "intermediate_size": 1024}
 """What a smoke run changes of it."""
 

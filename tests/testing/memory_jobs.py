@@ -46,12 +46,16 @@ class Job:
     driver: Driver = "trainer"
     num_layers: int | None = None
     """Of a model of `DEEP`; None is what its family usually has here."""
+    weights: torch.dtype = torch.float32
+    """What the model's own weights are held in."""
 
     def load(self) -> LoadedWorkload:
         """The workload, made anew and always the same."""
         torch.manual_seed(0)
         family = FAMILIES[self.family]
         model = family.model(0.1 if self.dropout else 0.0, self.num_layers).train()
+        if self.weights is not torch.float32:
+            model = model.to(self.weights)
         if self.lora:
             model = add_adapters(model, Lora(rank=4, dropout=0.1 if self.dropout else 0.0), None)
         arguments: dict[str, object] = {"bf16": True} if self.precision == "bf16" else {}
