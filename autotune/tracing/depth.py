@@ -3,6 +3,7 @@
 Of a stack of equal layers, some in the middle are taken out while a step is traced. What is left
 holds a group of layers twice, one after the other; where both copies of the group do the same to
 the last byte, the notes of the whole stack are those of the short one with the first copy repeated.
+Equal are layers that nothing about them or about their hooks tells apart but their number.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
     config = models.load_config(spec)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
     _, weights_from = models.weights_dtype(spec, config)
-    with mode:
+    with mode, _undrawn():
         base = models.build_model(config_only, config, recipe.auto_model, notes)
         model: torch.nn.Module = base
         if spec.lora is not None:
@@ -104,6 +104,17 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         typical_rows=rows.first,
         count_tokens=lambda batch: int(batch["attention_mask"].sum()) if max_length else 0,
     )
+
+
+@contextmanager
+def _undrawn() -> Iterator[None]:
+    """Lets weights be as they come: there are no values to draw, and some rules look at them."""
+    name = "_initialize_weights"
+    if not hasattr(transformers.PreTrainedModel, name):
+        yield
+        return
+    with patch.object(transformers.PreTrainedModel, name, lambda *_, **__: None):
+        yield
 
 
 @contextmanager

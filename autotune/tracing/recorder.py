@@ -68,9 +68,7 @@ class Recorder(TorchDispatchMode):
         """Nothing here is compiled, so that nothing needs to be kept from it at every call."""
         return False
 
-    def __init__(
-        self, mode: FakeTensorMode, places: Places, memo: Memo, layers: Layers
-    ) -> None:
+    def __init__(self, mode: FakeTensorMode, places: Places, memo: Memo, layers: Layers) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.notes: list[Note] = []
         self.phase: Phase = "setup"

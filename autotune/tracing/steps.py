@@ -340,7 +340,7 @@ def _as_step(recorded: _Recorded, notes: list[Note]) -> _Step:
 
 
 def _unfolded(recorded: _Recorded, whole: Unfolded, layers: Sequence[int]) -> _Recorded:
-    """The step of the whole stack; a parameter of a layer that was taken out has a place of its own.
+    """The step of the whole stack; parameters of layers that were taken out get places as well.
 
     Args:
         recorded: With the stack cut short.
@@ -366,7 +366,5 @@ def _unfolded(recorded: _Recorded, whole: Unfolded, layers: Sequence[int]) -> _R
             for place, at in recorded.accumulated.items()
             for one, copy in of_all(place)
         },
-        left=frozenset(
-            number for storage in recorded.left for number in whole.storages(storage)
-        ),
+        left=frozenset(number for storage in recorded.left for number in whole.storages(storage)),
     )

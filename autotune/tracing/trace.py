@@ -39,6 +39,7 @@ from autotune.trial.failure import describe
 from autotune.trial.stepper import Stepper, make_stepper
 from autotune.workload.loaded import Batch, LoadedWorkload
 
+_LOGGER = logging.getLogger(__name__)
 _VERSIONS = ("accelerate", "peft", "torch", "transformers")
 _LEFT_OUT = {
     "torch_compile": "Compilation is left out; it changes what the backward pass keeps.",
@@ -134,9 +135,11 @@ class _Trace:
         if form.offload:
             return _untraced(form, "what waits in host memory is not followed")
         if (fold := self._fold(form)) is not None:
-            # Where layers turn out to be unequal, they are traced one by one.
-            with contextlib.suppress(Exception):
+            try:
                 return self._traced(form, fold)
+            except Exception as error:  # noqa: BLE001  (whatever it is, it may be of the short stack)
+                # Where layers turn out to be unequal, they are traced one by one.
+                _LOGGER.debug("Layers are traced one by one: %s", error)
         try:
             return self._traced(form, None)
         except Exception as error:  # noqa: BLE001  (whatever the user's code raises is a reason)

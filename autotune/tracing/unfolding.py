@@ -283,9 +283,7 @@ class Unfolded:
     def _compare(self, run: _Run, other: _Run) -> None:
         if run.end - run.start != other.end - other.start:
             raise Irregular(f"layers {run.layer} and {other.layer} do not do as much")
-        pairs = zip(
-            self._old[run.start : run.end], self._old[other.start : other.end], strict=True
-        )
+        pairs = zip(self._old[run.start : run.end], self._old[other.start : other.end], strict=True)
         for note, twin in pairs:
             if self._described(note, run) != self._described(twin, other):
                 raise Irregular(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
-from autotune.workload.spec import WorkloadSpec
+from autotune.workload.spec import ESTIMATED_TASKS, WorkloadSpec
 from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
@@ -28,11 +31,69 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     from transformers import AutoConfig
 
     source = spec.model or spec.model_config or ""
+    _check_type(source)
     with foreign_errors(
         f"The model {source}",
         remedy="Give a directory with a config.json, a hub id, or --model-config.",
     ):
         return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
+
+
+def _check_type(source: str) -> None:
+    """Raises where a config that is here is of no architecture that transformers knows.
+
+    Raises:
+        WorkloadError: That is so.
+    """
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    path = Path(source)
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return  # On the hub, or broken; either is told by whoever loads it.
+    known = list(CONFIG_MAPPING.keys())
+    if not isinstance(config, dict) or "auto_map" in config:
+        return
+    kind = config.get("model_type")
+    if kind is None and not any(name in file.name for name in known):
+        raise WorkloadError(
+            f"The config {file} does not say which model it is of.",
+            'Add its model_type, for example "llama".',
+        )
+    if kind is not None and kind not in known:
+        near = difflib.get_close_matches(str(kind), known, n=3, cutoff=0.6)
+        raise WorkloadError(
+            f"The installed transformers knows no model_type {kind!r}, which {file} names.",
+            (f"Did you mean {' or '.join(near)}? " if near else "")
+            + "A newer transformers may know it.",
+        )
+
+
+def _check_head(spec: WorkloadSpec, config: PretrainedConfig, auto_model: str) -> None:
+    """Raises where the architecture has no head for the task.
+
+    Raises:
+        WorkloadError: That is so; the message names the tasks that it has one for.
+    """
+    import transformers
+
+    def has_head(name: str) -> bool:
+        return type(config) in getattr(transformers, name)._model_mapping
+
+    if has_head(auto_model) or auto_model in (getattr(config, "auto_map", None) or {}):
+        return
+    from autotune.workload.tasks import recipe_class
+
+    others = [task for task in ESTIMATED_TASKS if has_head(recipe_class(task).auto_model)]
+    raise WorkloadError(
+        f"The model {spec.model or spec.model_config} cannot be trained for {spec.task}: "
+        f"{config.model_type} has no head for it in the installed transformers.",
+        f"Choose another --task: {', '.join(others)}."
+        if others
+        else f"Choose a model that {auto_model} supports.",
+    )
 
 
 def build_model(
@@ -51,6 +112,7 @@ def build_model(
     auto_class = getattr(transformers, auto_model)
     dtype, _ = weights_dtype(spec, config)
     options = {_dtype_option(config): dtype, "trust_remote_code": spec.trust_remote_code}
+    _check_head(spec, config, auto_model)
     transformers.set_seed(spec.seed)
     with foreign_errors(
         f"The model {source}",

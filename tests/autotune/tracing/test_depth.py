@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Any
+
 import pytest
 from torch import nn
 from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing
 from autotune.cost.memory.trace import TracedWorkload
@@ -61,24 +65,37 @@ def test_the_trace_is_the_same_to_the_last_event(
     job: Job,
     forms: tuple[Checkpointing, ...],
     target: Target,
-    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.DEBUG, logger="autotune.tracing.trace")
     with quiet():
         model = job.load().model
     assert all(fold_of(model, form) is not None for form in forms)
-    failed = []
-    real = depth.Irregular.__init__
-    monkeypatch.setattr(
-        depth.Irregular, "__init__", lambda e, *words: (failed.append(words), real(e, *words))[1]
-    )
     short, whole = both(job, *forms, target=target)
-    assert failed == []
+    assert not [record for record in caplog.records if "one by one" in record.message]
     assert not whole.untraced
     assert short.steps == whole.steps
 
 
+def test_layers_that_turn_out_to_be_unequal_are_traced_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = GPT2Attention.forward
+
+    def forward(self: Any, hidden_states: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.layer_idx == 5:
+            hidden_states = hidden_states * 1.0
+        return real(self, hidden_states, *args, **kwargs)
+
+    monkeypatch.setattr(GPT2Attention, "forward", forward)
+    caplog.set_level(logging.DEBUG, logger="autotune.tracing.trace")
+    short, whole = both(Job(family="GPT-2", num_layers=8), NO_CHECKPOINTING, target=Target())
+    assert ["layers 2 and 3" in r.message for r in caplog.records] == [True]
+    assert short.steps == whole.steps
+
+
 def test_a_layer_that_is_not_like_the_others_is_not_spared() -> None:
-    model = Job(family="GPT-2", num_layers=12).load().model
+    model: Any = Job(family="GPT-2", num_layers=12).load().model
     fold = fold_of(model, NO_CHECKPOINTING)
     assert fold is not None
     assert (fold.path, fold.first, fold.unit, fold.num_copies) == ("transformer.h", 2, 1, 6)

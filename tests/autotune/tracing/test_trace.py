@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from autotune.tracing.attention import kernel_for
 from autotune.tracing.made_up import make_up
 from autotune.tracing.request import Target, TraceRequest
 from autotune.tracing.trace import fake_mode, trace
-from autotune.workload.spec import Lora, WorkloadSpec
+from autotune.workload.spec import Dtype, Lora, WorkloadSpec
 from tests.autotune.export.jobs import quiet
 from tests.testing.memory_jobs import Job
 
@@ -181,7 +182,7 @@ def test_what_cannot_be_traced_is_told_in_words(tmp_path: Path) -> None:
     assert "host memory" in found.untraced[1].reason
 
 
-def write_config(place: Path) -> str:
+def write_config(place: Path, **changes: object) -> str:
     config = GPT2Config(
         n_layer=2,
         n_embd=64,
@@ -192,7 +193,7 @@ def write_config(place: Path) -> str:
         eos_token_id=0,
     )
     file = place / "config.json"
-    file.write_text(json.dumps(config.to_dict()))
+    file.write_text(json.dumps(config.to_dict() | changes))
     return str(file)
 
 
@@ -214,6 +215,42 @@ def test_a_config_alone_is_traced_on_samples_of_the_length_asked_for(tmp_path: P
     assert (facts.sequence_length, facts.precision, facts.target) == (32, "fp16", "cuda")
     assert facts.num_trainable_parameters < facts.num_parameters / 10
     assert any("fp16" in note for note in facts.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "named", "weights", "why"),
+    [
+        ("auto", "bfloat16", "bfloat16", "as the model's config says"),
+        ("auto", None, "float32", "since the model's config names no number format"),
+        ("float32", "bfloat16", "float32", "as asked for"),
+    ],
+)
+def test_weights_are_held_as_the_config_or_the_user_says(
+    tmp_path: Path, dtype: Dtype, named: str | None, weights: str, why: str
+) -> None:
+    place = write_config(tmp_path, dtype=named)
+    spec = WorkloadSpec(task="causal-lm", model_config=place, max_length=8, dtype=dtype)
+    with quiet():
+        found = make_up(spec, tmp_path, fake_mode())
+    assert {str(p.dtype) for p in found.model.parameters()} == {f"torch.{weights}"}
+    assert found.facts.weights_from == why
+
+
+def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
+    place = tmp_path / "config.json"
+    sizes = {"image_size": 32, "patch_size": 8, "num_channels": 1, "hidden_size": 24}
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    place.write_text(json.dumps({"model_type": "vit"} | sizes | shape))
+    spec = WorkloadSpec(task="image-classification", model_config=str(place))
+    mode = fake_mode()
+    with quiet():
+        workload = make_up(spec, tmp_path, mode)
+        request = TraceRequest(workload=spec, forms=(NO_CHECKPOINTING,), is_padded=True)
+        found = trace(workload, replace(request, with_evaluation=False), tmp_path, mode)
+    assert found.untraced == ()
+    assert found.facts.batch.bytes_per_sample == 32 * 32 * 4 + 8
+    assert not found.facts.is_padded
+    assert found.facts.notes == ("Images are taken to be 1 × 32 × 32 (channels × height × width).",)
 
 
 def test_a_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:
