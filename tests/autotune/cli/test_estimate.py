@@ -19,6 +19,7 @@ from autotune.tracing.client import TracingFailedError
 from autotune.tracing.request import TraceRequest
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
+from tests.autotune.export.jobs import quiet
 from tests.testing.shared import case_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -307,8 +308,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield directory
 
 
-def test_nearly_all_memory_may_be_logits(cache: Path, capsys: Captured) -> None:
+def test_nearly_all_memory_may_be_logits(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     """A million weights and sixty thousand words: the law must see the vocabulary."""
+
+    def trace_here(request: TraceRequest, *, scratch: Path, **_: object) -> TracedWorkload:
+        from autotune.tracing.made_up import make_up
+        from autotune.tracing.trace import fake_mode, trace
+
+        assert isinstance(request.workload, WorkloadSpec)
+        mode = fake_mode()
+        with quiet():
+            return trace(make_up(request.workload, scratch, mode), request, scratch, mode)
+
+    monkeypatch.setattr(client, "trace_workload", trace_here)
     model = case_folder("16-vocab-logits-spike") / "model.json"
     limit_bytes = 450 * MIB + 400_000_000
     words = ("--task", "causal-lm", "--max-length", "96", "--global-batch-size", "8")

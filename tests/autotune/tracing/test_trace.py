@@ -25,20 +25,32 @@ from tests.autotune.export.jobs import quiet
 from tests.testing.memory_jobs import Job
 
 EVERY_LAYER = Checkpointing(every_n_layers=1)
+BOTH = (NO_CHECKPOINTING, EVERY_LAYER)
+PLAIN = (NO_CHECKPOINTING,)
 CPU = Target()
 CUDA = Target(kind="cuda", capability=(8, 9))
 
 
+LANGUAGE_MODEL = Job(family="GPT-2", dropout=True, padded=True)
+"""Traced whole, once for all tests; of others, what a test looks at."""
+
+
 @cache
-def traced(job: Job, target: Target = CPU) -> TracedWorkload:
+def traced(
+    job: Job,
+    target: Target = CPU,
+    forms: tuple[Checkpointing, ...] = BOTH,
+) -> TracedWorkload:
     with quiet():
-        return job.trace(forms=(NO_CHECKPOINTING, EVERY_LAYER), target=target)
+        return job.trace(forms=forms, target=target, with_evaluation=job == LANGUAGE_MODEL)
 
 
 def check(job: Job, configuration: Configuration) -> None:
     """The law agrees with the allocator to a part in ten thousand."""
-    step = traced(job).of(configuration.checkpointing)
-    assert step is not None, traced(job).untraced
+    forms = BOTH if job == LANGUAGE_MODEL else (configuration.checkpointing,)
+    found = traced(job, CPU, forms)
+    step = found.of(configuration.checkpointing)
+    assert step is not None, found.untraced
     law = training_law(step, configuration.accumulation_steps)
     with quiet():
         real_bytes = job.peak_bytes(configuration)
@@ -54,7 +66,7 @@ def test_the_law_of_a_language_model_with_dropout_and_padding(
     size: int, accumulation_steps: int, form: Checkpointing
 ) -> None:
     check(
-        Job(family="GPT-2", dropout=True, padded=True),
+        LANGUAGE_MODEL,
         Configuration(
             micro_batch_size=size, accumulation_steps=accumulation_steps, checkpointing=form
         ),
@@ -64,7 +76,7 @@ def test_the_law_of_a_language_model_with_dropout_and_padding(
 def test_shared_heads_without_padding_keep_no_mask() -> None:
     job = Job(family="Llama with GQA")
     check(job, Configuration(micro_batch_size=6, accumulation_steps=2))
-    assert traced(job).facts.attention == ("flash",)
+    assert traced(job, CPU, PLAIN).facts.attention == ("flash",)
 
 
 def test_gradients_of_shared_weights_are_summed_as_with_real_tensors() -> None:
@@ -78,7 +90,7 @@ def test_gradients_of_shared_weights_are_summed_as_with_real_tensors() -> None:
 def test_adapters_have_the_only_gradients() -> None:
     job = Job(family="GPT-2", lora=True, precision="bf16", weights=torch.bfloat16)
     check(job, Configuration(micro_batch_size=4, accumulation_steps=2))
-    found = traced(job)
+    found = traced(job, CPU, PLAIN)
     step = found.of(NO_CHECKPOINTING)
     assert step is not None
     kinds = {kind: size.at(1) for kind, size in static_sizes(step).items()}
@@ -90,7 +102,7 @@ def test_adapters_have_the_only_gradients() -> None:
 def test_the_accelerate_loop_and_another_optimizer() -> None:
     job = Job(family="GPT-2", driver="accelerate", optim="adamw_torch")
     check(job, Configuration(micro_batch_size=2, accumulation_steps=2))
-    assert traced(job).facts.optimizer.endswith("tensor by tensor")
+    assert traced(job, CPU, PLAIN).facts.optimizer.endswith("tensor by tensor")
 
 
 def test_experts_are_routed_without_values() -> None:
@@ -98,7 +110,7 @@ def test_experts_are_routed_without_values() -> None:
 
 
 def test_the_peak_names_its_place() -> None:
-    step = traced(Job(family="GPT-2", dropout=True, padded=True)).of(EVERY_LAYER)
+    step = traced(LANGUAGE_MODEL).of(EVERY_LAYER)
     assert step is not None
     peak = training_law(step, 1).peak(30)
     assert peak.phase == "backward"
@@ -106,14 +118,14 @@ def test_the_peak_names_its_place() -> None:
     parameters = sum(e.size.at(0) for e in step.setup)
     assert peak.by_kind["weights"] == parameters
     assert peak.by_kind["optimizer"] == pytest.approx(2 * parameters, rel=0.01)
-    plain = traced(Job(family="GPT-2", dropout=True, padded=True)).of(NO_CHECKPOINTING)
+    plain = traced(LANGUAGE_MODEL).of(NO_CHECKPOINTING)
     assert plain is not None
     # Logits, their logarithms of probabilities and the gradient of these: 30 rows of 48 tokens.
     assert training_law(plain, 1).peak(30).by_kind["logits"] >= 3 * 30 * 47 * 1000 * 4
 
 
 def test_evaluation_keeps_no_activations() -> None:
-    found = traced(Job(family="GPT-2", dropout=True, padded=True))
+    found = traced(LANGUAGE_MODEL)
     step = found.of(NO_CHECKPOINTING)
     assert step is not None
     assert found.evaluation is not None
@@ -124,7 +136,8 @@ def test_evaluation_keeps_no_activations() -> None:
 
 def test_a_device_keeps_other_things_than_a_cpu() -> None:
     job = Job(family="GPT-2", dropout=True)
-    on_cpu, on_device = (traced(job, target).of(NO_CHECKPOINTING) for target in (CPU, CUDA))
+    on_cpu = traced(job, CPU, PLAIN).of(NO_CHECKPOINTING)
+    on_device = traced(job, CUDA).of(NO_CHECKPOINTING)
     assert on_cpu is not None
     assert on_device is not None
     # Dropout keeps a byte an element instead of four, and attention is not written out.
