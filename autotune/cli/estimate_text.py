@@ -58,7 +58,7 @@ def _total(form: Document) -> int:
 def _head(document: Document) -> Block:
     work, device = _object(document["workload"]), _object(document["device"])
     trained = _number(work["num_trainable_parameters"])
-    parameters = f"{_count(_number(work['num_parameters']))} parameters"
+    parameters = f"{_count(_number(work['num_parameters']))} parameters in {work['weights_dtype']}"
     if trained != work["num_parameters"]:
         parameters += f", {_count(trained)} trained"
     tokens = work["sequence_length"]
@@ -68,7 +68,7 @@ def _head(document: Document) -> Block:
     kernels = work["attention"]
     rows = [
         ("job", f"{one_line(str(work['model_class']))}, {work['task']}, {parameters}"),
-        ("step", f"{work['precision']}, {work['optimizer']}, {samples}"),
+        ("step", f"{_computation(work)}, {work['optimizer']}, {samples}"),
         (
             "device",
             f"{one_line(str(device['name']))}: {_bytes(device['total_bytes'])} "
@@ -82,6 +82,14 @@ def _head(document: Document) -> Block:
     if document["global_batch_size"]:
         rows.append(("batch", f"{document['global_batch_size']} samples per optimizer step"))
     return Block(rows=tuple((Cell(name, "dim"), Cell(text)) for name, text in rows))
+
+
+def _computation(work: Document) -> str:
+    """The number format of the computation: without autocast, that of the weights."""
+    precision, weights = str(work["precision"]), str(work["weights_dtype"])
+    if precision != "fp32" or weights.startswith("float32"):
+        return precision
+    return f"{weights.partition(' ')[0]} without autocast"
 
 
 def _table(forms: Sequence[Document], shown: Document) -> Block:
@@ -99,7 +107,7 @@ def _table(forms: Sequence[Document], shown: Document) -> Block:
     )
     return Block(
         title="What fits: micro-batch size × checkpointing",
-        head=("", *(str(form_of(form)) for form in forms)),
+        head=("", *map(_short, forms)),
         rows=tuple(rows),
         right=tuple(range(1, len(forms) + 1)),
     )
@@ -113,6 +121,12 @@ def _cell(entry: Document) -> Cell:
     return Cell(f"✗ {bound}{_bytes(entry['total_bytes'])}", "bad")
 
 
+def _short(form: Document) -> str:
+    """The form, under a heading that says that it is one of checkpointing."""
+    found = form_of(form)
+    return str(found).removeprefix("checkpointing ") if found.is_on else "none"
+
+
 def _by_kind(forms: Sequence[Document]) -> Block:
     rows = []
     for form in forms:
@@ -121,13 +135,13 @@ def _by_kind(forms: Sequence[Document]) -> Block:
         rows.append(
             cells(
                 (
-                    f"{form_of(form)} at {at['micro_batch_size']}",
+                    f"{_short(form)} at {at['micro_batch_size']}",
                     *(_bytes(kinds.get(kind, 0)) for kind in _KINDS),
                 )
             )
         )
     return Block(
-        title="Tensors at the peak, by kind",
+        title="Tensors at the peak: checkpointing × kind",
         head=("", *_KINDS),
         rows=tuple(rows),
         right=tuple(range(1, len(_KINDS) + 1)),

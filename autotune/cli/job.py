@@ -14,13 +14,14 @@ from autotune import request as requests
 from autotune.cli import options
 from autotune.cli.declare import is_given
 from autotune.cli.reader import Reader
-from autotune.cli.workload_options import PRECISIONS, TASKS, Workload
+from autotune.cli.workload_options import ESTIMATED_TASKS, PRECISIONS, Workload
 from autotune.display import output
 from autotune.errors import UsageError, WorkloadError
 from autotune.goal import Budget, Goal
 from autotune.request import Request
 from autotune.run_directory import find
 from autotune.units import parse_bytes, parse_seconds
+from autotune.workload.resolve import check_is_config
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 
 _TASK_OF_COLUMN: Mapping[str, Task] = {
@@ -40,6 +41,7 @@ _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
     "ForTokenClassification": "token-classification",
     "ForQuestionAnswering": "question-answering",
     "ForConditionalGeneration": "seq2seq-lm",
+    "ForImageClassification": "image-classification",
 }
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
@@ -123,8 +125,16 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     for rest in ("lora_alpha", "lora_dropout", "lora_target_modules"):
         if getattr(chosen, rest) is not None and chosen.lora_rank is None:
             raise UsageError(f"{reader.flag(rest)} needs --lora-rank.", "Add --lora-rank 8.")
+    task = _task(reader, chosen)
+    if task == "image-classification" and (needs_dataset or chosen.dataset):
+        raise UsageError(
+            "The command line reads no images.",
+            "Call autotune.tune(trainer) in the script that does."
+            if needs_dataset
+            else "Leave out --dataset: the size of the images stands in the model's config.",
+        )
     return WorkloadSpec(
-        task=_task(reader, chosen),
+        task=task,
         model=chosen.model,
         model_config=chosen.model_config,
         tokenizer=chosen.tokenizer,
@@ -162,7 +172,7 @@ def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:
 
 def _task(reader: Reader, chosen: Workload) -> Task:
     if chosen.task is not None:
-        return reader.choice("task", chosen.task, TASKS)
+        return reader.choice("task", chosen.task, ESTIMATED_TASKS)
     for name, task in _TASK_OF_COLUMN.items():
         if getattr(chosen, name) is not None:
             output.talk(f"Task {task}, because of {reader.flag(name)}.")
@@ -178,12 +188,18 @@ def _task(reader: Reader, chosen: Workload) -> Task:
     _must_be_there("dataset", chosen.dataset)
     raise UsageError(
         "What the model should learn is not clear: neither its config nor a column option says it.",
-        f"Add --task, one of {', '.join(TASKS)}.",
+        f"Add --task, one of {', '.join(ESTIMATED_TASKS)}.",
     )
 
 
 def _must_be_there(what: str, value: str | None) -> None:
-    if value is None or Path(value).expanduser().exists():
+    if value is None:
+        return
+    path = Path(value).expanduser()
+    if path.exists():
+        file = path / "config.json" if path.is_dir() else path
+        if what != "dataset" and file.exists():
+            check_is_config(file)
         return
     if value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix:
         raise WorkloadError(

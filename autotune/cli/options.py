@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.declare import PATH, option
-from autotune.cli.workload_options import Workload
+from autotune.cli.workload_options import DTYPES, ESTIMATED_TASKS, TRAINING, WORKLOAD, Workload
 from autotune.display import DISPLAYS
 
 if TYPE_CHECKING:
@@ -296,6 +296,25 @@ class Probe(Json, Processes):
 class Estimate(Json, Processes, Workload):
     """Options of `estimate`."""
 
+    task: Annotated[
+        str | None,
+        option(
+            "--task",
+            "What the model learns; by default what columns and model suggest.",
+            panel=WORKLOAD,
+            choices=ESTIMATED_TASKS,
+        ),
+    ] = None
+    dtype: Annotated[
+        str,
+        option(
+            "--dtype",
+            "Number format of the weights; by default what the installed transformers makes of "
+            "the model's config.",
+            panel=TRAINING,
+            choices=DTYPES,
+        ),
+    ] = "auto"
     device: Annotated[
         str | None,
         option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from autotune.cli.declare import PATH_OR_NAME, option
 
 if TYPE_CHECKING:
-    from autotune.workload.spec import Precision, Task
+    from autotune.workload.spec import Dtype, Precision, Task
 
 # Written out so that `--help` loads no codec; a test holds them against the types.
 TASKS: tuple[Task, ...] = (
@@ -19,6 +19,8 @@ TASKS: tuple[Task, ...] = (
     "question-answering",
     "seq2seq-lm",
 )
+ESTIMATED_TASKS: tuple[Task, ...] = (*TASKS, "image-classification")
+DTYPES: tuple[Dtype, ...] = ("auto", "float32", "bfloat16", "float16")
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "fp16")
 
 WORKLOAD = "What is trained"

@@ -29,6 +29,7 @@ def document(answer: Estimate, *, task: str, is_made_up: bool) -> Document:
         "num_parameters": facts.num_parameters,
         "num_trainable_parameters": facts.num_trainable_parameters,
         "precision": facts.precision,
+        "weights_dtype": facts.weights,
         "optimizer": facts.optimizer,
         "attention": list(facts.attention),
         "sequence_length": facts.sequence_length,
@@ -117,8 +118,11 @@ def _lighter(answer: Estimate) -> str:
     facts, peak = answer.traced.facts, answer.leanest.peak
     state = peak.by_kind.get("optimizer", 0) + peak.by_kind.get("gradients", 0)
     ideas = []
-    if facts.num_trainable_parameters == facts.num_parameters and state > peak.num_bytes / 3:
-        ideas.append("train adapters with --lora-rank")
+    if facts.num_trainable_parameters == facts.num_parameters:
+        if state > peak.num_bytes / 3:
+            ideas.append("train adapters with --lora-rank")
+    elif facts.weights == "float32" and peak.by_kind.get("weights", 0) > peak.num_bytes / 3:
+        ideas.append("hold the frozen weights in half of the bytes with --dtype bfloat16")
     if facts.sequence_length is not None and facts.sequence_length > 128:
         ideas.append("cut samples shorter with --max-length")
     return f", or {' or '.join(ideas)}" if ideas else ""
@@ -134,9 +138,13 @@ def _notes(answer: Estimate) -> list[str]:
             "micro-batch size has its own."
         )
     facts = answer.traced.facts
-    if facts.precision != "fp32":
+    notes.append(_of_weights(answer))
+    if not facts.weights.startswith("float32"):
+        notes.append("tune holds weights in float32: --dtype float32 estimates that.")
+    if facts.precision == "fp16" and facts.weights.startswith("float16"):
         notes.append(
-            f"Weights are held in fp32; {facts.precision} is the number format of the computation."
+            "torch refuses to scale back gradients of float16 weights: train with --precision "
+            "bf16, or hold the weights in float32 with --dtype."
         )
     capability = target.capability
     if facts.precision == "bf16" and capability is not None and capability < (8, 0):
@@ -155,6 +163,21 @@ def _notes(answer: Estimate) -> list[str]:
                 f"micro-batch size {grown} fit."
             )
     return notes
+
+
+def _of_weights(answer: Estimate) -> str:
+    """In which number format weights are held, and why."""
+    facts = answer.traced.facts
+    most, _, rest = facts.weights.partition(" and ")
+    why = f", {facts.weights_from}" if facts.weights_from else ""
+    is_adapted = facts.num_trainable_parameters < facts.num_parameters
+    beside = f", {'adapters' if is_adapted else 'some'} in {rest}" if rest else ""
+    computed = (
+        f"the computation is in {facts.precision}"
+        if facts.precision != "fp32" or most == "float32"
+        else "without --precision, the computation is in it too"
+    )
+    return f"Weights are held in {most}{why}{beside}; {computed}."
 
 
 def _of_no_use(answer: Estimate) -> list[str]:

@@ -11,6 +11,7 @@ from autotune.cost.memory import codec
 from autotune.cost.memory.trace import TracedWorkload
 from autotune.errors import ERRORS_BY_NAME, AutotuneError
 from autotune.tracing import store
+from autotune.tracing.child import TRACED
 from autotune.tracing.request import TraceRequest, request_adapter
 from autotune.workload.resolve import resolve, resolve_model
 from autotune.workload.spec import WorkloadSpec
@@ -52,8 +53,9 @@ def trace_workload(
         key = store.key_of(request)
         traced = store.load(key, cache)
         if traced is None:
-            traced = _ask(request, place, time_limit_s)
-            store.save(key, traced, cache)
+            text = _ask(request, place, time_limit_s)
+            traced = codec.from_json(json.loads(text))
+            store.save(key, text, cache)
         return traced
 
 
@@ -64,7 +66,8 @@ def _resolved(request: TraceRequest, scratch: Path) -> TraceRequest:
     return replace(request, workload=resolve(workload, scratch, place))
 
 
-def _ask(request: TraceRequest, scratch: Path, time_limit_s: float) -> TracedWorkload:
+def _ask(request: TraceRequest, scratch: Path, time_limit_s: float) -> str:
+    """The trace as the text of its JSON document."""
     result = run_module(
         "autotune.tracing.child",
         [request_adapter().dump_json(request).decode(), str(scratch)],
@@ -75,10 +78,10 @@ def _ask(request: TraceRequest, scratch: Path, time_limit_s: float) -> TracedWor
             f"Tracing a training step took longer than {time_limit_s:.0f} s.",
             "Trace fewer checkpointing forms, or measure: autotune tune.",
         )
-    for line in result.lines:
-        answer = json.loads(line)
-        if "traced" in answer:
-            return codec.from_json(answer["traced"])
+    if result.lines[:1] == (TRACED,) and len(result.lines) > 1:
+        return result.lines[1]
+    if result.lines and result.lines[0] != TRACED:
+        answer = json.loads(result.lines[0])
         raise ERRORS_BY_NAME.get(answer["error"], AutotuneError)(answer["cause"], answer["remedy"])
     how = "was killed" if result.was_killed else f"ended with code {result.returncode}"
     said = f" It last said: {result.last_error}" if result.last_error else ""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import torch
+import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autotune.errors import WorkloadError
 from autotune.workload import model as models
 from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
-from autotune.workload.load import be_quiet, versions
+from autotune.workload.load import versions
 from autotune.workload.loaded import TASK_LOSS_ITEMS, Batch, LoadedWorkload, Row
 from autotune.workload.lora import add_adapters, check_installed
 from autotune.workload.options import training_options
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 NUM_ROWS = 4096
 """Rows that the made-up data claims to have."""
+USUAL_IMAGE_SIZE = 224
+"""Pixels of a side, where the config does not tell."""
 
 
 def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -> LoadedWorkload:
@@ -51,19 +54,23 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
     optim, arguments = training_options(
         replace(spec, precision="bf16") if spec.precision == "fp16" else spec
     )
-    be_quiet()
-    notes = ["The samples are made up."]
+    transformers.utils.logging.disable_progress_bar()
+    notes: list[str] = []
     recipe = recipe_class(spec.task)
     config = models.load_config(spec)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
-    with mode:
+    _, weights_from = models.weights_dtype(spec, config)
+    with mode, _undrawn():
         base = models.build_model(config_only, config, recipe.auto_model, notes)
         model: torch.nn.Module = base
         if spec.lora is not None:
             with _unmoved():
                 model = add_adapters(base, spec.lora, recipe.peft_task)
-    max_length = models.chosen_max_length(spec, base, recipe.usual_max_length, None, notes)
-    row = _row(spec.task, base, max_length)
+    if spec.task == "image-classification":
+        max_length, row = None, _image(base)
+    else:
+        max_length = models.chosen_max_length(spec, base, recipe.usual_max_length, None, notes)
+        row = _row(spec.task, base, max_length)
     rows = _Repeated(row)
     parameters = list(model.parameters())
     return LoadedWorkload(
@@ -83,6 +90,7 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
             batch_dependent_loss=models.batch_dependent_loss(model),
             notes=tuple(notes),
             versions=versions(spec),
+            weights_from=weights_from,
             digest=workload_digest(spec),
             chosen=replace(spec, columns=Columns(), max_length=max_length, optim=optim),
         ),
@@ -94,8 +102,19 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         loss_items=TASK_LOSS_ITEMS[spec.task],
         longest_rows=rows.first,
         typical_rows=rows.first,
-        count_tokens=lambda batch: int(batch["attention_mask"].sum()),
+        count_tokens=lambda batch: int(batch["attention_mask"].sum()) if max_length else 0,
     )
+
+
+@contextmanager
+def _undrawn() -> Iterator[None]:
+    """Lets weights be as they come: there are no values to draw, and some rules look at them."""
+    name = "_initialize_weights"
+    if not hasattr(transformers.PreTrainedModel, name):
+        yield
+        return
+    with patch.object(transformers.PreTrainedModel, name, lambda *_, **__: None):
+        yield
 
 
 @contextmanager
@@ -160,3 +179,12 @@ def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, to
         case _:
             row["labels"] = tokens
     return row
+
+
+def _image(model: PreTrainedModel) -> Mapping[str, torch.Tensor]:
+    """An image of the size that the model's config tells, and its class."""
+    config = model.config
+    size = getattr(config, "image_size", None) or USUAL_IMAGE_SIZE
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    channels = getattr(config, "num_channels", 3)
+    return {"pixel_values": torch.zeros(channels, height, width), "labels": torch.tensor(0)}

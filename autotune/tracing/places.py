@@ -12,6 +12,11 @@ from torch.nn.modules import module as hooks
 _WRAPPERS = re.compile(r"^(module\.|base_model\.model\.)+")
 
 
+def without_wrappers(path: str) -> str:
+    """The path of a module without what wrappers of its model put before it."""
+    return _WRAPPERS.sub("", path)
+
+
 class Places:
     """Follows the forward passes of a model's modules, and which of them a gradient belongs to.
 
@@ -23,7 +28,7 @@ class Places:
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._paths = {id(m): _WRAPPERS.sub("", name) for name, m in model.named_modules()}
+        self._paths = {id(m): without_wrappers(name) for name, m in model.named_modules()}
         self._stack: list[str] = []
         self._by_sequence: dict[int, str] = {}
 

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.cost.memory.trace import Phase
 from autotune.tracing import shadows
+from autotune.tracing.layers import Layers
 from autotune.tracing.memo import Memo
 from autotune.tracing.places import Places
 
@@ -26,6 +27,9 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
 _GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
+_JOINS = (torch.ops.aten.stack.default, torch.ops.aten.cat.default)
+_MANY_LAYERS = 3
+"""A layer has to do with its neighbour; what joins more has to do with the whole stack."""
 
 
 class Note(NamedTuple):
@@ -42,6 +46,8 @@ class Note(NamedTuple):
     """Also where a forward pass is repeated in the backward pass."""
     width: int
     """Last dimension of the tensor that the storage was made for; 0 where it has none."""
+    layer: int = -1
+    """The layer that has begun last, or that what is stepped belongs to; -1 where none has."""
 
 
 class Recorder(TorchDispatchMode):
@@ -54,6 +60,7 @@ class Recorder(TorchDispatchMode):
         mode: Whose tensors are recorded.
         places: Which module runs.
         memo: What is known of operators on tensors of the mode.
+        layers: Which layer modules and weights are in.
     """
 
     @classmethod
@@ -61,7 +68,7 @@ class Recorder(TorchDispatchMode):
         """Nothing here is compiled, so that nothing needs to be kept from it at every call."""
         return False
 
-    def __init__(self, mode: FakeTensorMode, places: Places, memo: Memo) -> None:
+    def __init__(self, mode: FakeTensorMode, places: Places, memo: Memo, layers: Layers) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.notes: list[Note] = []
         self.phase: Phase = "setup"
@@ -76,8 +83,18 @@ class Recorder(TorchDispatchMode):
         self._numbers: dict[int, int] = {}
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._num_storages = 0
+        self.joined: dict[int, Mapping[int, int]] = {}
+        """Of storages that tensors of several layers were joined in, the bytes of each layer's."""
+        self._layers = layers
+        self._layer = -1
+        self._layer_of: dict[int, int] = {}
+        """By storage."""
         self._alone: tuple[int, int] | None = None
         """Holders of a gradient in autograd's hands alone."""
+
+    def begin_step(self) -> None:
+        """From here on, no layer has begun."""
+        self._layer = -1
 
     @property
     def num_notes(self) -> int:
@@ -100,6 +117,7 @@ class Recorder(TorchDispatchMode):
     def watch(self, tensors: Iterable[torch.Tensor]) -> None:
         """Notes storages that were made before, as allocated now."""
         for tensor in tensors:
+            self._layer = self._layers.of_weight(tensor, self._layer)
             self._add(tensor, "", "")
 
     def _come_and_go(self, num_bytes: int, module: str, operator: str) -> None:
@@ -125,6 +143,7 @@ class Recorder(TorchDispatchMode):
                 operator,
                 places.is_forward_code,
                 width,
+                self._layer,
             )
         )
 
@@ -144,6 +163,7 @@ class Recorder(TorchDispatchMode):
         self._num_storages += 1
         width = tensor.shape[-1] if tensor.ndim else 0
         self._numbers[key] = number
+        self._layer_of[number] = self._layer
         self._references[key] = weakref.ref(
             storage, partial(self._gone, key, number, num_bytes, width)
         )
@@ -152,6 +172,8 @@ class Recorder(TorchDispatchMode):
     def _gone(self, key: int, number: int, num_bytes: int, width: int, _: object) -> None:
         if self._numbers.pop(key, None) is not None:
             del self._references[key]
+            if self.phase == "optimizer":
+                self._layer = self._layer_of[number]
             self._note(number, num_bytes, "", "", width, is_free=True)
 
     def __torch_dispatch__(
@@ -177,6 +199,8 @@ class Recorder(TorchDispatchMode):
             self.num_unknown += not is_known
             return value
         module = self._places.note()
+        if self.phase != "optimizer":
+            self._layer = self._layers.of_module(module, self._layer)
         if self._is_sum_of_gradients(func, args, kwargs):
             return self._summed(args, module)
         try:
@@ -190,15 +214,55 @@ class Recorder(TorchDispatchMode):
         else:
             shadows.follow(func, args, kwargs, result)
         if isinstance(result, torch.Tensor):
+            self._find_layer(args, 0)
             self._add(result, module, func._schema.name)
+            self._look_at_joined(func, args, result)
         elif result is not None:
-            for leaf in tree_leaves(result):
+            for place, leaf in enumerate(tree_leaves(result)):
                 if isinstance(leaf, torch.Tensor):
+                    self._find_layer(args, place)
                     self._add(leaf, module, func._schema.name)
         inside = self.inside.get(func)
         if inside is not None:
             self._come_and_go(inside(args), module, func._schema.name)
         return result
+
+    def _find_layer(self, args: Sequence[object], place: int) -> None:
+        """While weights are stepped, what is made of one of them belongs to its layer."""
+        if self.phase != "optimizer" or not self._layers.has_any:
+            return
+        for argument in args:
+            if isinstance(argument, list | tuple) and place < len(argument):
+                argument = argument[place]
+            if isinstance(argument, torch.Tensor):
+                number = self.number(argument)
+                layer = -1 if number is None else self._layer_of[number]
+                if layer >= 0:
+                    self._layer = layer
+                    return
+
+    def _look_at_joined(
+        self, func: torch._ops.OpOverload, args: Sequence[object], result: torch.Tensor
+    ) -> None:
+        """Notes what a storage has of every layer, where it was made of several."""
+        if not self._layers.has_any or not args:
+            return
+        number = self.number(result)
+        if number is None:
+            return
+        if func in _JOINS and isinstance(args[0], list | tuple):
+            parts: dict[int, int] = {}
+            for tensor in args[0]:
+                made = self.number(tensor)
+                layer = -1 if made is None else self._layer_of[made]
+                num_bytes = tensor.numel() * tensor.element_size()
+                parts[layer] = parts.get(layer, 0) + num_bytes
+            if len(parts) >= _MANY_LAYERS:
+                self.joined[number] = parts
+        elif self.joined and isinstance(args[0], torch.Tensor) and result.ndim:
+            of = self.number(args[0])
+            if of in self.joined and of != number:
+                self.joined[number] = self.joined[of]
 
     def _is_sum_of_gradients(
         self, func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]

@@ -42,6 +42,8 @@ class TraceRequest:
     repair_loss: bool = False
     """Whether loss parity needs `model_accepts_loss_kwargs = False`."""
     with_evaluation: bool = True
+    folds_layers: bool = True
+    """Whether equal layers are traced through a few of them, where that tells the same."""
     is_padded: bool | None = None
     """Whether batches hold padding; None asks the data."""
     working_directory: str = field(default_factory=os.getcwd)

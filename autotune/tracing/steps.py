@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,12 +18,15 @@ from autotune.cost.memory.trace import Kind, StepTrace
 from autotune.tracing import substitutes
 from autotune.tracing.attention import Attention
 from autotune.tracing.batches import Batches
+from autotune.tracing.depth import Fold
 from autotune.tracing.fakes import fake_batch, tensors_of
+from autotune.tracing.layers import Layers
 from autotune.tracing.memo import Memo
 from autotune.tracing.pairing import SIZES, Labels, Mismatch, Pair, closing
 from autotune.tracing.places import Places
 from autotune.tracing.recorder import Note, Recorder
 from autotune.tracing.request import Target
+from autotune.tracing.unfolding import Unfolded, settled
 from autotune.trial.stepper import Stepper
 from autotune.workload.loaded import Batch
 
@@ -32,6 +35,20 @@ _CPU_KERNELS = {
     "_safe_softmax": "math",
 }
 """Part of an operator's name → the attention kernel that it is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recorded:
+    """One optimizer step of a single micro-batch, as places among everything that was recorded."""
+
+    marks: tuple[int, int, int, int]
+    """Where the micro-batch, the micro-step and the update begin, and where the step ends."""
+    gradients: Mapping[int, int]
+    """Storages of the gradients, by the place of their parameter."""
+    accumulated: Mapping[int, int]
+    """By the place of a parameter, after how many notes its gradient was put in place."""
+    left: frozenset[int]
+    """Storages alive after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +99,17 @@ class StepTracer:
         mode: Of the fake weights.
         memo: Shared by all tracers of the mode.
         target: The device that the trace stands for.
+        fold: How the stack of the model was cut short; None where it was not.
     """
 
     def __init__(
-        self, stepper: Stepper, batches: Batches, mode: FakeTensorMode, memo: Memo, target: Target
+        self,
+        stepper: Stepper,
+        batches: Batches,
+        mode: FakeTensorMode,
+        memo: Memo,
+        target: Target,
+        fold: Fold | None = None,
     ) -> None:
         self.stepper = stepper
         self.attention: Attention | None = None
@@ -94,7 +118,9 @@ class StepTracer:
         self._target = target
         self.on_device = target.kind != "cpu"
         self.places = Places(stepper.workload.model)
-        self.recorder = Recorder(mode, self.places, memo)
+        self._fold = fold
+        self._layers = Layers(stepper.workload.model, fold)
+        self.recorder = Recorder(mode, self.places, memo, self._layers)
         self.output_width: int | None = None
 
     @contextmanager
@@ -153,27 +179,45 @@ class StepTracer:
 
         Raises:
             Mismatch: The step is not the same at both sizes.
+            Irregular: Layers that should do the same do not.
         """
         low, high = SIZES
         self._batches.look_at(self.stepper)
         with self.recording():
             self.recorder.watch(tensors_of(self.stepper.workload.model))
-            num_setup = self.recorder.num_notes
-            first = self._step(low)
-            large = self._step(high)
-            small = first
-            one = self._step(1)
+            recorded = [self._step(size) for size in (low, high, 1)]
             try:
-                return self._paired(num_setup, first, small, large, one, checkpointing)
+                setup, (first, large, one) = self._whole(recorded)
+                return self._paired(setup, first, first, large, one, checkpointing)
             except Mismatch:
                 # What a model makes once, in its first pass, is there in the next.
-                small = self._step(low)
-        return self._paired(num_setup, first, small, large, one, checkpointing)
+                recorded.append(self._step(low))
+        setup, (first, large, one, small) = self._whole(recorded)
+        return self._paired(setup, first, small, large, one, checkpointing)
 
-    def _step(self, size: int) -> _Step:
+    def _whole(self, recorded: Sequence[_Recorded]) -> tuple[list[Note], list[_Step]]:
+        """What was there before, and the steps of the whole model.
+
+        Raises:
+            Irregular: Layers that should do the same do not.
+        """
+        notes = settled(self.recorder.notes, _breaks(recorded))
+        if self._fold is None:
+            return notes[: recorded[0].marks[0]], [_as_step(step, notes) for step in recorded]
+        layers = [
+            self._layers.of_weight(parameter, -1) for parameter in self.stepper.model.parameters()
+        ]
+        marks = [mark for step in recorded for mark in step.marks]
+        whole = Unfolded(notes, marks, self.recorder.joined, self._fold)
+        unfolded = [_unfolded(step, whole, layers) for step in recorded]
+        notes = settled(whole.notes, _breaks(unfolded))
+        return notes[: unfolded[0].marks[0]], [_as_step(step, notes) for step in unfolded]
+
+    def _step(self, size: int) -> _Recorded:
         """One optimizer step with a micro-batch of a size."""
         recorder, stepper = self.recorder, self.stepper
         recorder.phase = "forward"
+        recorder.begin_step()
         marks = [recorder.num_notes]
         batch = self.batch(size)
         if not self.on_device:
@@ -196,13 +240,11 @@ class StepTracer:
         self.places.forget()
         del window, batch, loss
         gc.collect()
-        parts = [recorder.notes[start:end] for start, end in pairwise(marks)]
-        return _Step(
-            window=parts[0],
-            micro_step=parts[1],
-            update=parts[2],
+        begin, forward, update, end = marks
+        return _Recorded(
+            marks=(begin, forward, update, end),
             gradients=gradients,
-            accumulated={place: at - marks[1] for place, at in accumulated.items()},
+            accumulated=accumulated,
             left=recorder.alive(),
         )
 
@@ -227,7 +269,7 @@ class StepTracer:
 
     def _paired(
         self,
-        num_setup: int,
+        before: list[Note],
         first: _Step,
         small: _Step,
         large: _Step,
@@ -247,7 +289,7 @@ class StepTracer:
             for number in step.gradients.values()
         }
         pair = Pair(Labels(kinds=kinds, output_width=self.output_width))
-        setup = pair.setup([*self.recorder.notes[:num_setup], *for_good])
+        setup = pair.setup([*before, *for_good])
         window = pair.both(small.window, large.window)
         micro_step = pair.both(small.own(small.micro_step), large.own(large.micro_step))
         update = pair.second_only(
@@ -275,3 +317,54 @@ class StepTracer:
             first_update=(*made, *update),
             update=update,
         )
+
+
+def _breaks(recorded: Sequence[_Recorded]) -> Iterator[int]:
+    """Places of notes that something begins at, or is put in place."""
+    for step in recorded:
+        yield from step.marks
+        yield from step.accumulated.values()
+
+
+def _as_step(recorded: _Recorded, notes: list[Note]) -> _Step:
+    window, micro_step, update = (notes[start:end] for start, end in pairwise(recorded.marks))
+    begin = recorded.marks[1]
+    return _Step(
+        window=window,
+        micro_step=micro_step,
+        update=update,
+        gradients=recorded.gradients,
+        accumulated={place: at - begin for place, at in recorded.accumulated.items()},
+        left=recorded.left,
+    )
+
+
+def _unfolded(recorded: _Recorded, whole: Unfolded, layers: Sequence[int]) -> _Recorded:
+    """The step of the whole stack; parameters of layers that were taken out get places as well.
+
+    Args:
+        recorded: With the stack cut short.
+        whole: The notes of the whole stack.
+        layers: Of the parameters, by their places.
+    """
+    begin, forward, update, end = (whole.mark(mark) for mark in recorded.marks)
+
+    def of_all(place: int) -> Iterator[tuple[int, int]]:
+        """The places of a parameter and of its copies, with the number of each copy."""
+        for copy in range(whole.num_of(layers[place])):
+            yield place + copy * len(layers), copy
+
+    return _Recorded(
+        marks=(begin, forward, update, end),
+        gradients={
+            one: whole.storage_of(storage, layers[place], copy)
+            for place, storage in recorded.gradients.items()
+            for one, copy in of_all(place)
+        },
+        accumulated={
+            one: whole.place_of(at, layers[place], copy)
+            for place, at in recorded.accumulated.items()
+            for one, copy in of_all(place)
+        },
+        left=frozenset(number for storage in recorded.left for number in whole.storages(storage)),
+    )

@@ -48,13 +48,19 @@ def load(key: str, directory: Path | None) -> TracedWorkload | None:
         return None
 
 
-def save(key: str, traced: TracedWorkload, directory: Path | None) -> None:
-    """Keeps a trace, where that is possible."""
+def save(key: str, text: str, directory: Path | None) -> None:
+    """Keeps a trace, where that is possible.
+
+    Args:
+        key: Of its request.
+        text: Its JSON document.
+        directory: The cache; None keeps nothing.
+    """
     if directory is None:
         return
     file = file_of(directory, key)
     with contextlib.suppress(OSError):
-        write_atomically(file, json.dumps(codec.to_json(traced), separators=(",", ":")))
+        write_atomically(file, text)
         kept = sorted(file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)
         for path in kept[:-_NUM_KEPT]:
             path.unlink(missing_ok=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.metadata
 import logging
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -28,6 +28,7 @@ from autotune.cost.memory.trace import (
     Untraced,
 )
 from autotune.tracing.batches import Batches, batch_bytes, longest_tokens
+from autotune.tracing.depth import Fold, fold_of, folded
 from autotune.tracing.evaluation import trace_evaluation
 from autotune.tracing.fakes import make_fake, with_arguments
 from autotune.tracing.memo import Memo
@@ -36,8 +37,9 @@ from autotune.tracing.request import TraceRequest
 from autotune.tracing.steps import StepTracer
 from autotune.trial.failure import describe
 from autotune.trial.stepper import Stepper, make_stepper
-from autotune.workload.loaded import LoadedWorkload
+from autotune.workload.loaded import Batch, LoadedWorkload
 
+_LOGGER = logging.getLogger(__name__)
 _VERSIONS = ("accelerate", "peft", "torch", "transformers")
 _LEFT_OUT = {
     "torch_compile": "Compilation is left out; it changes what the backward pass keeps.",
@@ -89,6 +91,7 @@ class _Trace:
         self._workload = self._on_cpu(make_fake(workload, mode, on_device=on_device))
         self._attention: set[str] = set()
         self._optimizer = workload.facts.optim
+        self._weights = _formats(workload.model)
 
     def run(self) -> TracedWorkload:
         start_s = time.perf_counter()
@@ -131,14 +134,30 @@ class _Trace:
     def _form(self, form: Checkpointing) -> StepTrace | Untraced:
         if form.offload:
             return _untraced(form, "what waits in host memory is not followed")
+        if (fold := self._fold(form)) is not None:
+            try:
+                return self._traced(form, fold)
+            except Exception as error:  # noqa: BLE001  (whatever it is, it may be of the short stack)
+                # Where layers turn out to be unequal, they are traced one by one.
+                _LOGGER.debug("Layers are traced one by one: %s", error)
         try:
-            with self._stepper(form) as stepper:
-                tracer = self._tracer(stepper)
-                traced = tracer.trace(form)
-                self._learn(tracer)
-                return traced
+            return self._traced(form, None)
         except Exception as error:  # noqa: BLE001  (whatever the user's code raises is a reason)
             return _untraced(form, why(error))
+
+    def _fold(self, form: Checkpointing) -> Fold | None:
+        """How the model's layers are spared; an optimizer that has them already needs them all."""
+        is_bound = self._workload.optimizers[0] is not None
+        if is_bound or not self._request.folds_layers:
+            return None
+        return fold_of(self._workload.model, form)
+
+    def _traced(self, form: Checkpointing, fold: Fold | None) -> StepTrace:
+        with folded(self._workload.model, fold), self._stepper(form) as stepper:
+            tracer = self._tracer(stepper, fold)
+            traced = tracer.trace(form)
+            self._learn(tracer)
+            return traced
 
     def _evaluation(self) -> EvaluationTrace | Untraced:
         try:
@@ -148,10 +167,11 @@ class _Trace:
         except Exception as error:  # noqa: BLE001  (as above)
             return _untraced(None, why(error))
 
-    def _tracer(self, stepper: Stepper) -> StepTracer:
-        return StepTracer(stepper, self._batches, self._mode, self._memo, self._request.target)
+    def _tracer(self, stepper: Stepper, fold: Fold | None = None) -> StepTracer:
+        request = self._request
+        return StepTracer(stepper, self._batches, self._mode, self._memo, request.target, fold)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _stepper(self, form: Checkpointing) -> Iterator[Stepper]:
         """A stepper bound to a form; the model is as before when the block is left."""
         from accelerate.state import AcceleratorState, GradientState
@@ -198,7 +218,7 @@ class _Trace:
             num_parameters=facts.num_parameters,
             num_trainable_parameters=facts.num_trainable_parameters,
             sequence_length=longest_tokens(batch),
-            is_padded=bool(self._batches.is_padded),
+            is_padded=bool(self._batches.is_padded) and "attention_mask" in batch,
             batch=Size(constant_bytes=0.0, bytes_per_sample=batch_bytes(batch) / max(1, rows)),
             precision=facts.precision,
             optimizer=self._optimizer,
@@ -206,9 +226,29 @@ class _Trace:
             target=self._request.target.kind,
             traced_sizes=SIZES,
             seconds=round(seconds, 3),
-            notes=tuple(self._notes),
+            notes=(*facts.notes, *self._notes, *_images(batch)),
             versions=_versions(),
+            weights=self._weights,
+            weights_from=facts.weights_from,
         )
+
+
+def _images(batch: Batch) -> list[str]:
+    """What is said of the images of a batch."""
+    pixels = batch.get("pixel_values")
+    if pixels is None:
+        return []
+    sizes = " × ".join(map(str, pixels.shape[1:]))
+    return [f"Images are taken to be {sizes} (channels × height × width)."]
+
+
+def _formats(model: torch.nn.Module) -> str:
+    """The number formats of the weights, that of most of them first."""
+    found: dict[str, int] = {}
+    for parameter in model.parameters():
+        name = str(parameter.dtype).removeprefix("torch.")
+        found[name] = found.get(name, 0) + parameter.numel()
+    return " and ".join(sorted(found, key=lambda name: -found[name]))
 
 
 def _untraced(form: Checkpointing | None, reason: str) -> Untraced:

@@ -63,6 +63,8 @@ class WorkloadFacts:
     """What the loader chose by itself, in whole sentences."""
     versions: tuple[tuple[str, str], ...] = ()
     """Names and versions of the libraries that train."""
+    weights_from: str = ""
+    """Why the weights are held in their number format, as the end of a sentence."""
     digest: str = ""
     """Changes whenever model, data or training choices change."""
     chosen: WorkloadSpec | None = None

@@ -65,6 +65,7 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
     recipe = recipe_class(spec.task)(columns=columns, tokenizer=tokenizer, packing=spec.packing)
     recipe.learn_labels(raw)
     recipe.configure(config)
+    _, weights_from = models.weights_dtype(spec, config)
     model = models.build_model(spec, config, recipe.auto_model, notes)
     models.check_vocabulary(model, tokenizer, spec.model or spec.model_config or "")
     if getattr(model.config, "pad_token_id", None) is None or spec.pad_token is not None:
@@ -99,6 +100,7 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
             batch_dependent_loss=models.batch_dependent_loss(model),
             notes=tuple(notes),
             versions=versions(spec),
+            weights_from=weights_from,
             digest=digest,
             chosen=chosen,
         ),

@@ -86,6 +86,7 @@ TASK_LOSS_ITEMS: Mapping[str, LossItems] = {
     "token-classification": "tokens",
     "question-answering": "rows",
     "seq2seq-lm": "tokens",
+    "image-classification": "rows",
 }
 
 

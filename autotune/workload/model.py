@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
-from autotune.workload.spec import WorkloadSpec
+from autotune.workload.spec import ESTIMATED_TASKS, WorkloadSpec
 from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel
+
+
+_AUTO_BY_DEFAULT = 'defaults to `"auto"`'
+"""What is said of `dtype` where it goes by the config when it is left out."""
 
 
 def load_config(spec: WorkloadSpec) -> PretrainedConfig:
@@ -24,6 +31,7 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     from transformers import AutoConfig
 
     source = spec.model or spec.model_config or ""
+    _check_type(source)
     with foreign_errors(
         f"The model {source}",
         remedy="Give a directory with a config.json, a hub id, or --model-config.",
@@ -31,10 +39,67 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
         return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
 
 
+def _check_type(source: str) -> None:
+    """Raises where a config that is here is of no architecture that transformers knows.
+
+    Raises:
+        WorkloadError: That is so.
+    """
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    path = Path(source)
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return  # On the hub, or broken; either is told by whoever loads it.
+    known = list(CONFIG_MAPPING.keys())
+    if not isinstance(config, dict) or "auto_map" in config:
+        return
+    kind = config.get("model_type")
+    if kind is None and not any(name in file.name for name in known):
+        raise WorkloadError(
+            f"The config {file} does not say which model it is of.",
+            'Add its model_type, for example "llama".',
+        )
+    if kind is not None and kind not in known:
+        near = difflib.get_close_matches(str(kind), known, n=3, cutoff=0.6)
+        raise WorkloadError(
+            f"The installed transformers knows no model_type {kind!r}, which {file} names.",
+            (f"Did you mean {' or '.join(near)}? " if near else "")
+            + "A newer transformers may know it.",
+        )
+
+
+def _check_head(spec: WorkloadSpec, config: PretrainedConfig, auto_model: str) -> None:
+    """Raises where the architecture has no head for the task.
+
+    Raises:
+        WorkloadError: That is so; the message names the tasks that it has one for.
+    """
+    import transformers
+
+    def has_head(name: str) -> bool:
+        return type(config) in getattr(transformers, name)._model_mapping
+
+    if has_head(auto_model) or auto_model in (getattr(config, "auto_map", None) or {}):
+        return
+    from autotune.workload.tasks import recipe_class
+
+    others = [task for task in ESTIMATED_TASKS if has_head(recipe_class(task).auto_model)]
+    raise WorkloadError(
+        f"The model {spec.model or spec.model_config} cannot be trained for {spec.task}: "
+        f"{config.model_type} has no head for it in the installed transformers.",
+        f"Choose another --task: {', '.join(others)}."
+        if others
+        else f"Choose a model that {auto_model} supports.",
+    )
+
+
 def build_model(
     spec: WorkloadSpec, config: PretrainedConfig, auto_model: str, notes: list[str]
 ) -> PreTrainedModel:
-    """The model in training mode, in full precision, the same for the same seed.
+    """The model in training mode, its weights as the spec says, the same for the same seed.
 
     Weights that the files do not hold (a new head) are drawn after the spec's seed is set.
 
@@ -45,7 +110,9 @@ def build_model(
 
     source = spec.model or spec.model_config or ""
     auto_class = getattr(transformers, auto_model)
-    options = {_dtype_option(config): _float32(), "trust_remote_code": spec.trust_remote_code}
+    dtype, _ = weights_dtype(spec, config)
+    options = {_dtype_option(config): dtype, "trust_remote_code": spec.trust_remote_code}
+    _check_head(spec, config, auto_model)
     transformers.set_seed(spec.seed)
     with foreign_errors(
         f"The model {source}",
@@ -177,10 +244,27 @@ def _dtype_option(config: PretrainedConfig) -> str:
     return "dtype" if hasattr(config, "dtype") else "torch_dtype"
 
 
-def _float32() -> object:
-    import torch
+def weights_dtype(spec: WorkloadSpec, config: PretrainedConfig) -> tuple[torch.dtype, str]:
+    """The number format that the weights are held in, and why, as the end of a sentence.
 
-    return torch.float32
+    Left to itself, a model that is made of a config has its weights as that says. So it is with one
+    that is loaded, where the installed transformers goes by the config; before, it took fp32.
+    """
+    import torch
+    from transformers import PreTrainedModel
+
+    if spec.dtype != "auto":
+        found: torch.dtype = getattr(torch, spec.dtype)
+        return found, "as asked for"
+    told = PreTrainedModel.from_pretrained.__doc__ or ""
+    if spec.model is not None and _AUTO_BY_DEFAULT not in told:
+        return torch.float32, "which the installed transformers loads them in by default"
+    named = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
+    if isinstance(named, str):
+        named = getattr(torch, named, None)
+    if isinstance(named, torch.dtype):
+        return named, "as the model's config says"
+    return torch.float32, "since the model's config names no number format"
 
 
 def has_batch_norm(model: torch.nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -174,6 +175,33 @@ def _check_config(place: str | None) -> None:
         raise WorkloadError(
             f"The directory {path} has no config.json, so that it is not a model of transformers.",
             _nested_config(path) or "Give the directory that `save_pretrained` wrote.",
+        )
+    if path.exists():
+        check_is_config(path / "config.json" if path.is_dir() else path)
+
+
+def check_is_config(file: Path) -> None:
+    """Raises where a file is no JSON object, so that transformers could not read it either.
+
+    Raises:
+        WorkloadError: That is so.
+    """
+    try:
+        config = json.loads(file.read_bytes())
+    except OSError as error:
+        raise WorkloadError(
+            f"The model config {file} cannot be read: {error.strerror}.", "Check the path."
+        ) from error
+    except ValueError as error:
+        where = f" (line {error.lineno})" if isinstance(error, json.JSONDecodeError) else ""
+        raise WorkloadError(
+            f"The model config {file} is not valid JSON{where}.",
+            "Give the config.json that `save_pretrained` wrote.",
+        ) from error
+    if not isinstance(config, dict):
+        raise WorkloadError(
+            f"The model config {file} holds no settings of a model.",
+            "Give the config.json that `save_pretrained` wrote.",
         )
 
 

@@ -18,11 +18,20 @@ Task: TypeAlias = Literal[
     "token-classification",
     "question-answering",
     "seq2seq-lm",
+    "image-classification",
 ]
-TASKS: tuple[Task, ...] = get_args(Task)
+ESTIMATED_TASKS: tuple[Task, ...] = get_args(Task)
+"""Tasks whose memory can be estimated from a config alone."""
+TASKS: tuple[Task, ...] = tuple(task for task in ESTIMATED_TASKS if task != "image-classification")
+"""Tasks that a spec can bring data for: texts."""
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+
+Dtype: TypeAlias = Literal["auto", "float32", "bfloat16", "float16"]
+"""Number format of the weights, by torch's name; auto is what the installed transformers holds
+those of the model in where nobody says otherwise."""
+DTYPES: tuple[Dtype, ...] = get_args(Dtype)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +85,7 @@ class WorkloadSpec:
     pad_token: str | None = None
     """A token to pad with, for tokenizers that have none; "eos" is the end-of-sequence token."""
     precision: Precision = "fp32"
+    dtype: Dtype = "float32"
     optim: str | None = None
     """A name of `transformers.training_args.OptimizerNames`; None is the installed default."""
     learning_rate: float | None = None

@@ -69,6 +69,7 @@ COMMANDS: dict[str, set[str]] = {
     | {
         "--device",
         "--device-memory",
+        "--dtype",
         "--global-batch-size",
         "--processes",
         "--local-sgd",

@@ -23,6 +23,8 @@ from autotune.workload.spec import Lora, Task, WorkloadSpec
 from tests.autotune.trial.workloads import around
 from tests.testing.allocator import peak_in_fork
 
+DEEP = ("GPT-2", "Llama with GQA", "BERT")
+"""Families whose number of layers can be chosen."""
 VOCABULARY = 1000
 NUM_TOKENS = 48
 NUM_PADDED = 5
@@ -42,12 +44,18 @@ class Job:
     lora: bool = False
     optim: str | None = None
     driver: Driver = "trainer"
+    num_layers: int | None = None
+    """Of a model of `DEEP`; None is what its family usually has here."""
+    weights: torch.dtype = torch.float32
+    """What the model's own weights are held in."""
 
     def load(self) -> LoadedWorkload:
         """The workload, made anew and always the same."""
         torch.manual_seed(0)
         family = FAMILIES[self.family]
-        model = family.model(0.1 if self.dropout else 0.0).train()
+        model = family.model(0.1 if self.dropout else 0.0, self.num_layers).train()
+        if self.weights is not torch.float32:
+            model = model.to(self.weights)
         if self.lora:
             model = add_adapters(model, Lora(rank=4, dropout=0.1 if self.dropout else 0.0), None)
         arguments: dict[str, object] = {"bf16": True} if self.precision == "bf16" else {}
@@ -95,8 +103,8 @@ class Job:
 class Family:
     """How a model and its rows are made."""
 
-    model: Callable[[float], Any]
-    """Of a dropout rate."""
+    model: Callable[[float, int | None], Any]
+    """Of a dropout rate, and of a number of layers where it is not the usual one."""
     rows: Callable[[bool], list[Row]]
     """With padding, or without."""
     task: Task = "causal-lm"
@@ -156,12 +164,12 @@ def _image_rows(padded: bool) -> list[Row]:
     return [{"pixel_values": row, "labels": torch.tensor(i % 10)} for i, row in enumerate(pixels)]
 
 
-def _gpt2(dropout: float) -> Any:
+def _gpt2(dropout: float, num_layers: int | None) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     return GPT2LMHeadModel(
         GPT2Config(
-            n_layer=4,
+            n_layer=num_layers or 4,
             n_embd=96,
             n_head=4,
             vocab_size=VOCABULARY,
@@ -174,14 +182,14 @@ def _gpt2(dropout: float) -> Any:
     )
 
 
-def _llama(dropout: float) -> Any:
+def _llama(dropout: float, num_layers: int | None) -> Any:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(
         LlamaConfig(
             hidden_size=96,
             intermediate_size=256,
-            num_hidden_layers=4,
+            num_hidden_layers=num_layers or 4,
             num_attention_heads=4,
             num_key_value_heads=2,
             vocab_size=VOCABULARY,
@@ -191,14 +199,14 @@ def _llama(dropout: float) -> Any:
     )
 
 
-def _bert(dropout: float) -> Any:
+def _bert(dropout: float, num_layers: int | None) -> Any:
     from transformers import BertConfig, BertForSequenceClassification
 
     return BertForSequenceClassification(
         BertConfig(
             hidden_size=96,
             intermediate_size=384,
-            num_hidden_layers=4,
+            num_hidden_layers=num_layers or 4,
             num_attention_heads=4,
             vocab_size=VOCABULARY,
             max_position_embeddings=64,
@@ -208,7 +216,7 @@ def _bert(dropout: float) -> Any:
     )
 
 
-def _distilbert(dropout: float) -> Any:
+def _distilbert(dropout: float, _: int | None) -> Any:
     from transformers import DistilBertConfig, DistilBertForSequenceClassification
 
     return DistilBertForSequenceClassification(
@@ -226,7 +234,7 @@ def _distilbert(dropout: float) -> Any:
     )
 
 
-def _t5(dropout: float) -> Any:
+def _t5(dropout: float, _: int | None) -> Any:
     from transformers import T5Config, T5ForConditionalGeneration
 
     return T5ForConditionalGeneration(
@@ -244,7 +252,7 @@ def _t5(dropout: float) -> Any:
     )
 
 
-def _vit(dropout: float) -> Any:
+def _vit(dropout: float, _: int | None) -> Any:
     from transformers import ViTConfig, ViTForImageClassification
 
     return ViTForImageClassification(
@@ -262,7 +270,7 @@ def _vit(dropout: float) -> Any:
     )
 
 
-def _mixtral(dropout: float) -> Any:
+def _mixtral(dropout: float, _: int | None) -> Any:
     from transformers import MixtralConfig, MixtralForCausalLM
 
     return MixtralForCausalLM(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ import typer
 from autotune.cli import options
 from autotune.cli.job import global_batch_size, local_sgd, workload_spec
 from autotune.cli.reader import Reader
+from autotune.cli.workload_options import DTYPES
 from autotune.cost.memory import allocator_settings, devices
 from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target
 from autotune.display import output
@@ -40,20 +42,27 @@ def run(context: typer.Context, chosen: options.Estimate) -> int:
     request = _request(reader, chosen)
     picture = _picture_file(reader, chosen.picture)
     document = estimate(request, fresh=chosen.fresh, on_stage=output.talk)
-    if picture is not None:
-        from autotune.export import memory_picture
-
-        memory_picture.write(picture, document)
-        output.talk(f"The picture is in {output.one_line(str(picture))}.")
     if chosen.json:
+        # One document in all: should the picture fail, it is that of the error.
+        _draw(picture, document)
         output.document(document)
     else:
         _print(document)
+        _draw(picture, document)
     error = error_of(document)
     if error is not None:
         output.report(error)
         return error.exit_code
     return ExitCode.OK
+
+
+def _draw(picture: Path | None, document: Document) -> None:
+    if picture is None:
+        return
+    from autotune.export import memory_picture
+
+    memory_picture.write(picture, document)
+    output.talk(f"The picture is in {output.one_line(str(picture))}.")
 
 
 def _print(document: Document) -> None:
@@ -73,7 +82,8 @@ def _request(reader: Reader, chosen: options.Estimate) -> EstimateRequest:
     micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
     wanted, _ = global_batch_size(reader, chosen.global_batch_size)
     averaging = local_sgd(reader, chosen.local_sgd)
-    spec = workload_spec(reader, chosen, needs_dataset=False)
+    dtype = reader.choice("dtype", chosen.dtype, DTYPES)
+    spec = replace(workload_spec(reader, chosen, needs_dataset=False), dtype=dtype)
     if wanted is not None and wanted % (processes * (micro_batch_size or 1)):
         parts = f"{processes} processes" if processes > 1 else ""
         parts += " × " if parts and micro_batch_size else ""
@@ -182,6 +192,12 @@ def _picture_file(reader: Reader, path: str | None) -> Path | None:
         raise UsageError(
             f"{reader.flag('picture')}: the directory {file.parent} does not exist.",
             "Make it, or name another one.",
+        )
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UsageError(
+            f"{reader.flag('picture')}: {file} cannot be written"
+            + (": it is a directory." if file.is_dir() else "."),
+            "Name another file.",
         )
     return file
 

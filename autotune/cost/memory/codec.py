@@ -126,15 +126,19 @@ class _Table:
 
 def _rows(events: Iterable[Event], names: _Table) -> list[JsonValue]:
     """[storage, is free, constant bytes, bytes per sample, phase, kind, module, operator] each."""
+    phases = {phase: number for number, phase in enumerate(PHASES)}
+    kinds = {kind: number for number, kind in enumerate(KINDS)}
+    numbers, of = names.numbers, names.of
     return [
         [
             event.storage,
             int(event.is_free),
-            *_size(event.size),
-            PHASES.index(event.phase),
-            KINDS.index(event.kind),
-            names.of(event.module),
-            names.of(event.operator),
+            _short(event.size.constant_bytes),
+            _short(event.size.bytes_per_sample),
+            phases[event.phase],
+            kinds[event.kind],
+            numbers[event.module] if event.module in numbers else of(event.module),
+            numbers[event.operator] if event.operator in numbers else of(event.operator),
         ]
         for event in events
     ]
@@ -145,7 +149,8 @@ def _size(size: Size) -> list[JsonValue]:
 
 
 def _short(value: float) -> JsonValue:
-    return int(value) if float(value).is_integer() else value
+    whole = int(value)
+    return whole if whole == value else value
 
 
 def _events(rows: JsonValue, names: list[str]) -> Events:

@@ -180,6 +180,10 @@ def near_names(name: str) -> list[str]:
     near = difflib.get_close_matches(key, by_key, n=_NUM_NEAR, cutoff=0.6)
     digits = re.findall(r"\d{2,}", name)
     near += [k for k in by_key if digits and k not in near and all(d in k for d in digits)]
+    # A slip in the number alone leaves too little of the rest to go by.
+    numbers = {number for k in by_key for number in re.findall(r"\d{2,}", k)}
+    alike = {n for d in digits for n in difflib.get_close_matches(d, sorted(numbers), cutoff=0.7)}
+    near += [k for k in by_key if k not in near and alike & {*re.findall(r"\d{2,}", k)}]
     return [by_key[k] for k in near[:_NUM_NEAR]]
 
 

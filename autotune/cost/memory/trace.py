@@ -146,7 +146,7 @@ class TraceFacts:
     batch: Size
     """The tensors of one micro-batch, as collated."""
     precision: str
-    """fp32, bf16 or fp16."""
+    """Of the computation: fp32, bf16 or fp16."""
     optimizer: str
     """Name of the optimizer, and how it steps: fused, foreach or tensor by tensor."""
     attention: tuple[str, ...]
@@ -160,6 +160,11 @@ class TraceFacts:
     notes: tuple[str, ...] = ()
     """What was substituted or left out, in whole sentences."""
     versions: tuple[tuple[str, str], ...] = ()
+    weights: str = "float32"
+    """Number format of the weights, by torch's name; that of most of them first, where they have
+    several."""
+    weights_from: str = ""
+    """Why, as the end of a sentence; empty where nobody had to choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from autotune.workload.spec import Task
 from autotune.workload.tasks.recipe import Recipe
 
 _MODULES: dict[Task, tuple[str, str]] = {
+    "image-classification": ("image_classification", "ImageClassification"),
     "causal-lm": ("causal_lm", "CausalLm"),
     "masked-lm": ("masked_lm", "MaskedLm"),
     "question-answering": ("question_answering", "QuestionAnswering"),

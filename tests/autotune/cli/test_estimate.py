@@ -19,6 +19,7 @@ from autotune.tracing.client import TracingFailedError
 from autotune.tracing.request import TraceRequest
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
+from tests.autotune.export.jobs import quiet
 from tests.testing.shared import case_folder
 
 Captured = pytest.CaptureFixture[str]
@@ -149,6 +150,7 @@ def test_what_is_asked_of_the_tracer(by_hand: Estimate, asked: list[TraceRequest
     assert isinstance(spec, WorkloadSpec)
     assert spec.lora is not None
     assert (spec.lora.rank, spec.precision, spec.optim) == (16, "bf16", "adamw_torch_fused")
+    assert spec.dtype == "auto"
 
 
 def test_several_processes_and_the_allocator_of_the_job_count(
@@ -188,6 +190,9 @@ def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
 @pytest.mark.parametrize(
     ("words", "cause", "remedy"),
     [
+        (("--device", "geforce 4091"), "--device: There is no device", "RTX 4090"),
+        (("--dtype", "bf16", "--device-memory", "8GiB"), "--dtype cannot be 'bf16'", "bfloat16"),
+        (("--device-memory", "8GiB", "--picture", "."), "draws SVG", ".svg"),
         (("--device", "RTX 4900"), "--device: There is no device 'RTX 4900'", "RTX 4090"),
         (("--device", "A100"), "may be several devices", "A100 40GB, A100 80GB"),
         (("--device-memory", "24G"), "has half a unit", "24GiB or 24GB"),
@@ -239,6 +244,36 @@ def test_a_config_that_says_no_task_is_asked_for_one(
     assert "gone.json does not exist" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [('{"model_type": "gpt2", ', "is not valid JSON (line 1)"), ("[1, 2]", "holds no settings")],
+)
+def test_a_config_that_is_broken_is_told_before_anything_is_loaded(
+    by_hand: Estimate, tmp_path: Path, capsys: Captured, text: str, cause: str
+) -> None:
+    place = tmp_path / "broken.json"
+    place.write_text(text)
+    for words in ((), ("--task", "causal-lm")):
+        words = ("--model-config", str(place), "--device-memory", "8GiB", *words)
+        assert main(["estimate", *words]) == 2
+        err = capsys.readouterr().err
+        assert cause in err
+        assert "Tracing" not in err
+
+
+def test_images_are_estimated_and_not_tuned(
+    by_hand: Estimate, asked: list[TraceRequest], tmp_path: Path, capsys: Captured
+) -> None:
+    place = config(tmp_path, architectures=["ViTForImageClassification"], model_type="vit")
+    assert main(["estimate", "--model-config", place, "--device-memory", "8GiB"]) == 0
+    spec = asked[-1].workload
+    assert isinstance(spec, WorkloadSpec)
+    assert spec.task == "image-classification"
+    for command in ("estimate", "tune"):
+        assert main([command, "--model-config", place, "--dataset", "x.csv"]) == 2
+        assert "reads no images" in capsys.readouterr().err
+
+
 def test_a_trace_that_fails_is_told_and_nothing_is_kept(
     by_hand: Estimate, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
@@ -273,8 +308,21 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield directory
 
 
-def test_nearly_all_memory_may_be_logits(cache: Path, capsys: Captured) -> None:
+def test_nearly_all_memory_may_be_logits(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     """A million weights and sixty thousand words: the law must see the vocabulary."""
+
+    def trace_here(request: TraceRequest, *, scratch: Path, **_: object) -> TracedWorkload:
+        from autotune.tracing.made_up import make_up
+        from autotune.tracing.trace import fake_mode, trace
+
+        assert isinstance(request.workload, WorkloadSpec)
+        mode = fake_mode()
+        with quiet():
+            return trace(make_up(request.workload, scratch, mode), request, scratch, mode)
+
+    monkeypatch.setattr(client, "trace_workload", trace_here)
     model = case_folder("16-vocab-logits-spike") / "model.json"
     limit_bytes = 450 * MIB + 400_000_000
     words = ("--task", "causal-lm", "--max-length", "96", "--global-batch-size", "8")
@@ -310,7 +358,7 @@ def test_a_config_alone_is_traced_and_asked_again_without_any_training_library(
     # 4 layers of 12 n² + 13 n, embeddings of 8192 + 256 rows, the last norm.
     assert work["num_parameters"] == 4 * (12 * 256**2 + 13 * 256) + 8448 * 256 + 512
     plain, *others = document["forms"]
-    assert len(others) == 3
+    assert [form["checkpointing"]["every_n_layers"] for form in others] == [3, 2, 1]
     assert others[-1]["largest_micro_batch_size"] > plain["largest_micro_batch_size"] > 8
     assert plain["at"]["by_kind"]["weights"] >= 4 * work["num_parameters"]
     code = (
@@ -335,7 +383,7 @@ def test_a_config_alone_is_traced_and_asked_again_without_any_training_library(
     ("words", "cause", "remedy"),
     [
         (("--max-length", "300"), "positions for 256 tokens", "--max-length 256 or less"),
-        (("--task", "seq2seq-lm"), "cannot be", "another --task"),
+        (("--task", "seq2seq-lm"), "cannot be trained", "another --task: causal-lm"),
         (("--optim", "adam_torch"), "There is no optimizer 'adam_torch'", "adamw_torch"),
     ],
 )

@@ -15,7 +15,15 @@ from autotune.cli.commands import tune
 from autotune.cli.job import build_request
 from autotune.goal import Budget, Goal
 from autotune.request import Driver, Request, SamplerName
-from autotune.workload.spec import PRECISIONS, TASKS, Columns, Lora, WorkloadSpec
+from autotune.workload.spec import (
+    DTYPES,
+    ESTIMATED_TASKS,
+    PRECISIONS,
+    TASKS,
+    Columns,
+    Lora,
+    WorkloadSpec,
+)
 from tests.testing import runs
 
 Build = Callable[..., Request]
@@ -42,6 +50,8 @@ def build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Build:
 
 def test_words_on_the_command_line_are_those_of_the_request() -> None:
     assert workload_options.TASKS == TASKS
+    assert workload_options.ESTIMATED_TASKS == ESTIMATED_TASKS
+    assert workload_options.DTYPES == DTYPES
     assert workload_options.PRECISIONS == PRECISIONS
     assert get_args(SamplerName) == options.SAMPLERS
     assert get_args(Driver) == options.DRIVERS

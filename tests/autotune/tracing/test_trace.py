@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -19,25 +20,37 @@ from autotune.tracing.attention import kernel_for
 from autotune.tracing.made_up import make_up
 from autotune.tracing.request import Target, TraceRequest
 from autotune.tracing.trace import fake_mode, trace
-from autotune.workload.spec import Lora, WorkloadSpec
+from autotune.workload.spec import Dtype, Lora, WorkloadSpec
 from tests.autotune.export.jobs import quiet
 from tests.testing.memory_jobs import Job
 
 EVERY_LAYER = Checkpointing(every_n_layers=1)
+BOTH = (NO_CHECKPOINTING, EVERY_LAYER)
+PLAIN = (NO_CHECKPOINTING,)
 CPU = Target()
 CUDA = Target(kind="cuda", capability=(8, 9))
 
 
+LANGUAGE_MODEL = Job(family="GPT-2", dropout=True, padded=True)
+"""Traced whole, once for all tests; of others, what a test looks at."""
+
+
 @cache
-def traced(job: Job, target: Target = CPU) -> TracedWorkload:
+def traced(
+    job: Job,
+    target: Target = CPU,
+    forms: tuple[Checkpointing, ...] = BOTH,
+) -> TracedWorkload:
     with quiet():
-        return job.trace(forms=(NO_CHECKPOINTING, EVERY_LAYER), target=target)
+        return job.trace(forms=forms, target=target, with_evaluation=job == LANGUAGE_MODEL)
 
 
 def check(job: Job, configuration: Configuration) -> None:
     """The law agrees with the allocator to a part in ten thousand."""
-    step = traced(job).of(configuration.checkpointing)
-    assert step is not None, traced(job).untraced
+    forms = BOTH if job == LANGUAGE_MODEL else (configuration.checkpointing,)
+    found = traced(job, CPU, forms)
+    step = found.of(configuration.checkpointing)
+    assert step is not None, found.untraced
     law = training_law(step, configuration.accumulation_steps)
     with quiet():
         real_bytes = job.peak_bytes(configuration)
@@ -53,7 +66,7 @@ def test_the_law_of_a_language_model_with_dropout_and_padding(
     size: int, accumulation_steps: int, form: Checkpointing
 ) -> None:
     check(
-        Job(family="GPT-2", dropout=True, padded=True),
+        LANGUAGE_MODEL,
         Configuration(
             micro_batch_size=size, accumulation_steps=accumulation_steps, checkpointing=form
         ),
@@ -63,7 +76,7 @@ def test_the_law_of_a_language_model_with_dropout_and_padding(
 def test_shared_heads_without_padding_keep_no_mask() -> None:
     job = Job(family="Llama with GQA")
     check(job, Configuration(micro_batch_size=6, accumulation_steps=2))
-    assert traced(job).facts.attention == ("flash",)
+    assert traced(job, CPU, PLAIN).facts.attention == ("flash",)
 
 
 def test_gradients_of_shared_weights_are_summed_as_with_real_tensors() -> None:
@@ -75,19 +88,21 @@ def test_gradients_of_shared_weights_are_summed_as_with_real_tensors() -> None:
 
 
 def test_adapters_have_the_only_gradients() -> None:
-    job = Job(family="GPT-2", lora=True)
+    job = Job(family="GPT-2", lora=True, precision="bf16", weights=torch.bfloat16)
     check(job, Configuration(micro_batch_size=4, accumulation_steps=2))
-    found = traced(job)
+    found = traced(job, CPU, PLAIN)
     step = found.of(NO_CHECKPOINTING)
     assert step is not None
     kinds = {kind: size.at(1) for kind, size in static_sizes(step).items()}
-    assert kinds["optimizer"] < kinds["weights"] / 20
+    # Adapters are kept in full precision beside weights of half of it, and their state likewise.
+    assert found.facts.weights == "bfloat16 and float32"
+    assert kinds["optimizer"] < kinds["weights"] / 10
 
 
 def test_the_accelerate_loop_and_another_optimizer() -> None:
     job = Job(family="GPT-2", driver="accelerate", optim="adamw_torch")
     check(job, Configuration(micro_batch_size=2, accumulation_steps=2))
-    assert traced(job).facts.optimizer.endswith("tensor by tensor")
+    assert traced(job, CPU, PLAIN).facts.optimizer.endswith("tensor by tensor")
 
 
 def test_experts_are_routed_without_values() -> None:
@@ -95,7 +110,7 @@ def test_experts_are_routed_without_values() -> None:
 
 
 def test_the_peak_names_its_place() -> None:
-    step = traced(Job(family="GPT-2", dropout=True, padded=True)).of(EVERY_LAYER)
+    step = traced(LANGUAGE_MODEL).of(EVERY_LAYER)
     assert step is not None
     peak = training_law(step, 1).peak(30)
     assert peak.phase == "backward"
@@ -103,14 +118,14 @@ def test_the_peak_names_its_place() -> None:
     parameters = sum(e.size.at(0) for e in step.setup)
     assert peak.by_kind["weights"] == parameters
     assert peak.by_kind["optimizer"] == pytest.approx(2 * parameters, rel=0.01)
-    plain = traced(Job(family="GPT-2", dropout=True, padded=True)).of(NO_CHECKPOINTING)
+    plain = traced(LANGUAGE_MODEL).of(NO_CHECKPOINTING)
     assert plain is not None
     # Logits, their logarithms of probabilities and the gradient of these: 30 rows of 48 tokens.
     assert training_law(plain, 1).peak(30).by_kind["logits"] >= 3 * 30 * 47 * 1000 * 4
 
 
 def test_evaluation_keeps_no_activations() -> None:
-    found = traced(Job(family="GPT-2", dropout=True, padded=True))
+    found = traced(LANGUAGE_MODEL)
     step = found.of(NO_CHECKPOINTING)
     assert step is not None
     assert found.evaluation is not None
@@ -121,7 +136,8 @@ def test_evaluation_keeps_no_activations() -> None:
 
 def test_a_device_keeps_other_things_than_a_cpu() -> None:
     job = Job(family="GPT-2", dropout=True)
-    on_cpu, on_device = (traced(job, target).of(NO_CHECKPOINTING) for target in (CPU, CUDA))
+    on_cpu = traced(job, CPU, PLAIN).of(NO_CHECKPOINTING)
+    on_device = traced(job, CUDA).of(NO_CHECKPOINTING)
     assert on_cpu is not None
     assert on_device is not None
     # Dropout keeps a byte an element instead of four, and attention is not written out.
@@ -179,7 +195,7 @@ def test_what_cannot_be_traced_is_told_in_words(tmp_path: Path) -> None:
     assert "host memory" in found.untraced[1].reason
 
 
-def write_config(place: Path) -> str:
+def write_config(place: Path, **changes: object) -> str:
     config = GPT2Config(
         n_layer=2,
         n_embd=64,
@@ -190,7 +206,7 @@ def write_config(place: Path) -> str:
         eos_token_id=0,
     )
     file = place / "config.json"
-    file.write_text(json.dumps(config.to_dict()))
+    file.write_text(json.dumps(config.to_dict() | changes))
     return str(file)
 
 
@@ -212,6 +228,42 @@ def test_a_config_alone_is_traced_on_samples_of_the_length_asked_for(tmp_path: P
     assert (facts.sequence_length, facts.precision, facts.target) == (32, "fp16", "cuda")
     assert facts.num_trainable_parameters < facts.num_parameters / 10
     assert any("fp16" in note for note in facts.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "named", "weights", "why"),
+    [
+        ("auto", "bfloat16", "bfloat16", "as the model's config says"),
+        ("auto", None, "float32", "since the model's config names no number format"),
+        ("float32", "bfloat16", "float32", "as asked for"),
+    ],
+)
+def test_weights_are_held_as_the_config_or_the_user_says(
+    tmp_path: Path, dtype: Dtype, named: str | None, weights: str, why: str
+) -> None:
+    place = write_config(tmp_path, dtype=named)
+    spec = WorkloadSpec(task="causal-lm", model_config=place, max_length=8, dtype=dtype)
+    with quiet():
+        found = make_up(spec, tmp_path, fake_mode())
+    assert {str(p.dtype) for p in found.model.parameters()} == {f"torch.{weights}"}
+    assert found.facts.weights_from == why
+
+
+def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
+    place = tmp_path / "config.json"
+    sizes = {"image_size": 32, "patch_size": 8, "num_channels": 1, "hidden_size": 24}
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    place.write_text(json.dumps({"model_type": "vit"} | sizes | shape))
+    spec = WorkloadSpec(task="image-classification", model_config=str(place))
+    mode = fake_mode()
+    with quiet():
+        workload = make_up(spec, tmp_path, mode)
+        request = TraceRequest(workload=spec, forms=(NO_CHECKPOINTING,), is_padded=True)
+        found = trace(workload, replace(request, with_evaluation=False), tmp_path, mode)
+    assert found.untraced == ()
+    assert found.facts.batch.bytes_per_sample == 32 * 32 * 4 + 8
+    assert not found.facts.is_padded
+    assert found.facts.notes == ("Images are taken to be 1 × 32 × 32 (channels × height × width).",)
 
 
 def test_a_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:

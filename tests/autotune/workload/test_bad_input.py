@@ -159,7 +159,7 @@ def test_a_config_of_no_known_architecture(
     message = refused(load_here, replace(classify, model_config="odd"))
     assert "model_type" in message
     (tmp_path / "odd" / "config.json").write_text("{")
-    assert "cannot be loaded" in refused(load_here, replace(classify, model_config="odd"))
+    assert "not valid JSON" in refused(load_here, replace(classify, model_config="odd"))
 
 
 def test_a_model_that_brings_its_own_code(
