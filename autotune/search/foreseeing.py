@@ -144,7 +144,7 @@ class Foreseeing:
             self._failure = "its result cannot be read"
             return None
         if (cache := store.default_directory()) is not None:
-            store.save(self._key, traced, cache)
+            store.save(self._key, store.file_of(run, self._key).read_text(), cache)
         return traced
 
     def _foresight(self, traced: TracedWorkload | None) -> Foresight | None:
