@@ -126,11 +126,28 @@ def folded(model: torch.nn.Module, fold: Fold | None) -> Iterator[None]:
     name = path.rpartition(".")[2]
     layers = list(stack)
     kept = [*layers[: fold.second], *layers[fold.second + fold.num_spared :]]
+    before = [(module, {**vars(module)}, _hooks_of(module)) for module in model.modules()]
     parent._modules[name] = torch.nn.ModuleList(kept).train(stack.training)
     try:
         yield
     finally:
         parent._modules[name] = stack
+        # A model may hook its layers in its first pass, and would take those for all that it has.
+        for module, own, hooks in before:
+            for key in vars(module).keys() - own.keys():
+                delattr(module, key)
+            for key, known in hooks.items():
+                present = vars(module)[key]
+                present.clear()
+                present.update(known)
+
+
+def _hooks_of(module: torch.nn.Module) -> dict[str, dict[object, object]]:
+    return {
+        key: dict(value)
+        for key, value in vars(module).items()
+        if "hooks" in key and isinstance(value, dict)
+    }
 
 
 def _longest_stack(model: torch.nn.Module) -> tuple[str, torch.nn.ModuleList] | None:

@@ -107,6 +107,20 @@ def test_a_layer_that_is_not_like_the_others_is_not_spared() -> None:
     assert fold_of(model, NO_CHECKPOINTING) is None
 
 
+def test_what_a_model_hooks_in_its_first_pass_goes_with_the_short_stack() -> None:
+    model: Any = Job(family="GPT-2", num_layers=12).load().model
+    first = model.transformer.h[0]
+    kept = first.register_forward_hook(lambda *_: None)
+    with folded(model, fold_of(model, NO_CHECKPOINTING) or pytest.fail("nothing is spared")):
+        for layer in model.transformer.h:
+            layer.register_forward_hook(lambda *_: None)
+        model.transformer.is_hooked = True
+    assert [len(layer._forward_hooks) for layer in model.transformer.h] == [1, *[0] * 11]
+    assert not hasattr(model.transformer, "is_hooked")
+    kept.remove()
+    assert not first._forward_hooks
+
+
 def test_kinds_of_layers_that_take_turns_are_spared_in_whole_turns() -> None:
     model = Gemma2ForCausalLM(
         Gemma2Config(
