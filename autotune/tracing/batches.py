@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import torch
 
+from autotune.trial.readings.longest import has_padding, pads, with_padding
 from autotune.trial.stepper import Stepper
 from autotune.workload.loaded import Batch, num_rows
 
 MOST_ROWS = 64
 """Longest samples that are collated together, so that every field has its longest."""
-TYPICAL_ROWS = 8
 
 
 @dataclass
@@ -37,14 +37,12 @@ class Batches:
         workload = stepper.workload
         try:
             whole = stepper.collate(workload.longest_rows(MOST_ROWS))
-            typical = stepper.collate(
-                [*workload.longest_rows(1), *workload.typical_rows(TYPICAL_ROWS)]
-            )
+            are_padded = pads(stepper)
         except ValueError:
             # Without a padding token there is no batch of two; one row has the shape of any.
-            whole = typical = stepper.collate(workload.longest_rows(1))
+            whole, are_padded = stepper.collate(workload.longest_rows(1)), False
         if self.is_padded is None:
-            self.is_padded = _has_padding(whole) or _has_padding(typical)
+            self.is_padded = has_padding(whole) or are_padded
         self._whole = whole
 
     @property
@@ -74,22 +72,7 @@ class Batches:
                 repeats = -(-size // total)
                 value = value[:size] if repeats == 1 else torch.cat([value] * repeats)[:size]
             batch[name] = value
-        return _with_padding(batch) if self.is_padded else _without_padding(batch)
-
-
-def _has_padding(batch: Mapping[str, object]) -> bool:
-    mask = batch.get("attention_mask")
-    return isinstance(mask, torch.Tensor) and mask.ndim == 2 and not bool(mask.all())
-
-
-def _with_padding(batch: Batch) -> Batch:
-    """The batch with at least one padded place."""
-    mask = batch.get("attention_mask")
-    if not isinstance(mask, torch.Tensor) or mask.ndim != 2 or not bool(mask.all()):
-        return batch
-    mask = mask.clone()
-    mask[-1, -1] = 0
-    return {**batch, "attention_mask": mask}
+        return with_padding(batch) if self.is_padded else _without_padding(batch)
 
 
 def _without_padding(batch: Batch) -> Batch:

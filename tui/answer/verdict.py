@@ -82,7 +82,11 @@ def sureness(confirmed: Confirmed | None) -> str:
     """How the comparison was made, and whether it is settled."""
     if confirmed is None:
         return "not measured again"
-    how = f"{_pairs(confirmed)} in fresh processes, interleaved"
+    if confirmed.baseline_number in (None, confirmed.number):
+        rounds = f"{confirmed.num_pairs} round{'' if confirmed.num_pairs == 1 else 's'}"
+        how = f"{rounds} in a fresh process, beside nothing else"
+    else:
+        how = f"{_pairs(confirmed)} in fresh processes, interleaved"
     return how if confirmed.settled else f"{how}; the interval was still narrowing"
 
 

@@ -29,9 +29,10 @@ from autotune.trial.protocol import Progress
 from autotune.trial.ranks.place import ALONE, Company
 from autotune.trial.readings.exchange import LocalRounds
 from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
+from autotune.trial.readings.longest import longest_window
 from autotune.trial.stepper import Stepper, TrainerStepper, train_window
 from autotune.units import format_bytes
-from autotune.workload.loaded import Batch, repeat_to
+from autotune.workload.loaded import Batch
 
 PRIMING_ROWS = 2
 """Rows of the small steps that bring optimizer state and gradients into being."""
@@ -232,21 +233,6 @@ class _PhaseClock:
 
     def __exit__(self, *_: object) -> None:
         self._patches.close()
-
-
-def longest_window(stepper: Stepper) -> list[Batch]:
-    """The micro-batches of one optimizer step on the longest samples.
-
-    No micro-batch holds more rows than there are, as no data loader would.
-    """
-    configuration = stepper.configuration
-    size = min(
-        configuration.micro_batch_size,
-        stepper.workload.facts.num_rows or configuration.micro_batch_size,
-    )
-    num = size * configuration.accumulation_steps
-    rows = repeat_to(stepper.workload.longest_rows(num), num)
-    return [stepper.collate(rows[start : start + size]) for start in range(0, num, size)]
 
 
 def measure_memory(

@@ -169,7 +169,11 @@ def test_what_cannot_be_traced_is_said_once_and_left_to_trials(tmp_path: Path) -
         assert [e.predicted for e in started] == [None, None]
 
 
-def test_work_beside_ends_with_its_time_and_leaves_the_worker_well(tmp_path: Path) -> None:
+def test_work_beside_ends_with_its_time_and_leaves_the_worker_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker takes a module of the tests in.
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path, trials=1)
     run = RunDirectory(tmp_path / "run")
     with jobs.searched(asked, tmp_path) as searched:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from autotune.configuration import Checkpointing, Configuration
 from autotune.outcome import MemoryUse
 from autotune.trial.readings import meter
 from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
-from autotune.trial.readings.meter import DeviceLimitExceeded, longest_window, measure_memory
+from autotune.trial.readings.longest import has_padding, longest_window
+from autotune.trial.readings.meter import DeviceLimitExceeded, measure_memory
 from autotune.trial.stepper import Driver, Stepper, train_window
 from autotune.workload.loaded import LoadedWorkload
 from tests.autotune.trial import workloads
@@ -132,15 +134,34 @@ def test_memory_is_measured_on_the_longest_rows(causal: LoadedWorkload, tmp_path
     stepper = stepper_of(causal, Configuration(micro_batch_size=2, accumulation_steps=3), tmp_path)
     window = longest_window(stepper)
     longest = sorted((row for row in windows_of_all(causal)), key=len, reverse=True)[:6]
-    found = [row for batch in window for row in rows_of(batch)]
-    assert [len(row) for row in found] == [len(row) for row in longest]
-    assert [len(rows_of(batch)) for batch in window] == [2, 2, 2]
+    assert [tuple(batch["input_ids"].shape) for batch in window] == [
+        (2, len(longest[first])) for first in (0, 2, 4)
+    ]
 
 
 def windows_of_all(workload: LoadedWorkload) -> list[Tokens]:
     num_rows = workload.facts.num_rows
     assert num_rows is not None
     return rows_of(workload.data_collator(workload.typical_rows(num_rows)))
+
+
+def test_longest_rows_of_one_length_are_masked_as_beside_a_shorter_one(
+    causal: LoadedWorkload, tmp_path: Path
+) -> None:
+    (longest,) = causal.longest_rows(1)
+    alike = replace(causal, longest_rows=lambda num: [longest] * num)
+    whole = Configuration(micro_batch_size=2, accumulation_steps=2)
+    for batch in longest_window(stepper_of(alike, whole, tmp_path)):
+        mask = batch["attention_mask"]
+        assert isinstance(mask, torch.Tensor)
+        assert mask.shape == (2, len(longest["input_ids"]))
+        assert (mask == 0).sum() == 1
+    single = Configuration(micro_batch_size=1, accumulation_steps=4)
+    for batch in longest_window(stepper_of(alike, single, tmp_path)):
+        assert not has_padding(batch), "a row alone is never padded"
+    never = replace(alike, typical_rows=lambda num: [longest] * num)
+    for batch in longest_window(stepper_of(never, whole, tmp_path)):
+        assert not has_padding(batch), "rows of one length never are"
 
 
 def test_no_more_rows_are_fed_than_there_are(tmp_path: Path) -> None:
