@@ -149,12 +149,14 @@ def test_longest_rows_of_one_length_are_masked_as_beside_a_shorter_one(
     causal: LoadedWorkload, tmp_path: Path
 ) -> None:
     (longest,) = causal.longest_rows(1)
+    tokens = longest["input_ids"]
+    assert isinstance(tokens, list)
     alike = replace(causal, longest_rows=lambda num: [longest] * num)
     whole = Configuration(micro_batch_size=2, accumulation_steps=2)
     for batch in longest_window(stepper_of(alike, whole, tmp_path)):
         mask = batch["attention_mask"]
         assert isinstance(mask, torch.Tensor)
-        assert mask.shape == (2, len(longest["input_ids"]))
+        assert mask.shape == (2, len(tokens))
         assert (mask == 0).sum() == 1
     single = Configuration(micro_batch_size=1, accumulation_steps=4)
     for batch in longest_window(stepper_of(alike, single, tmp_path)):
