@@ -112,6 +112,9 @@ def apply(
     _drop_second_count(arguments)
     if averaging is not None:
         averaging.detach()
+        if averaging in trainer.callback_handler.callbacks:
+            # It was added without being attached.
+            trainer.remove_callback(averaging)
     if configuration.local_sgd_steps > 1:
         LocalSGDCallback(configuration.local_sgd_steps).attach(trainer)
     _tell(changes, stacklevel=4)
