@@ -6,7 +6,9 @@ import sys
 import warnings
 from types import FrameType
 
-_LIBRARIES = frozenset({"autotune", "transformers", "accelerate", "torch"})
+_LIBRARIES = frozenset(
+    {"autotune", "transformers", "accelerate", "torch", "peft", "trl", "contextlib", "functools"}
+)
 """Packages whose lines nobody can mend who reads the warning."""
 
 
