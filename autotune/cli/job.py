@@ -291,8 +291,8 @@ def local_sgd(reader: Reader, text: str, total_steps: int | None = None) -> str:
         if int(text) > most:
             end = f"the {most} of {reader.flag('total_steps')}" if total_steps else f"{most}"
             raise UsageError(
-                f"{reader.flag('local_sgd')} {text} is more steps than {end}: the ranks would train "
-                "apart to the end.",
+                f"{reader.flag('local_sgd')} {text} is more steps than {end}: the ranks would "
+                "train apart to the end.",
                 "Give far fewer, such as 16, or auto.",
             )
         return text

@@ -59,10 +59,8 @@ class LocalSGDCallback(LocalSteps):
         remedy = "Leave the callback out for plain data parallel training, or give 2 or more."
         steps = arguments.whole("local_sgd_steps", local_sgd_steps, remedy)
         if steps < self._fewest_steps:
-            raise UsageError(
-                f"Local SGD cannot average every {steps} optimizer step{'' if steps == 1 else 's'}."
-                , remedy,
-            )
+            unit = "optimizer step" if steps == 1 else "optimizer steps"
+            raise UsageError(f"Local SGD cannot average every {steps} {unit}.", remedy)
         remedy = "Give ddp_steps of 0 or more."
         num_first = arguments.whole("ddp_steps", ddp_steps, remedy)
         if num_first < 0:

@@ -46,8 +46,8 @@ class FusedLocalSGD:
 
     Raises:
         UsageError: An argument is of the wrong kind or cannot work, or nothing of the model is
-            trainable. Several ranks under FSDP, DeepSpeed, Megatron-LM, XLA or tensor parallel, with
-            fp16, or with a model that was not prepared.
+            trainable; or several ranks under FSDP, DeepSpeed, Megatron-LM, XLA or tensor parallel,
+            with fp16, or with a model that was not prepared.
 
     Example:
         >>> import torch

@@ -9,7 +9,9 @@ MOST_RANKS_PER_CORE = 4
 what is measured is the queue."""
 
 
-def check_room(num_local: int, num_cores: float, *, num_nodes: int = 1, place: str = "here") -> None:
+def check_room(
+    num_local: int, num_cores: float, *, num_nodes: int = 1, place: str = "here"
+) -> None:
     """Refuses more ranks than the cores of a node can sensibly take, with a device each or not.
 
     Args:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -302,7 +303,8 @@ def test_a_plan_tells_ranks_apart_and_what_may_be_averaged(
 
     def planned(steps: list[int]) -> Callable[[Request], Document]:
         listed = [{"configuration": c.to_json(), "predicted": None} for c in candidates]
-        return lambda request: {**_plan(request), "candidates": listed, "local_sgd_steps": steps}
+        changes: dict[str, Any] = {"candidates": listed, "local_sgd_steps": steps}
+        return lambda request: {**_plan(request), **changes}
 
     words = ["plan", "--demo", "--processes", "2"]
     monkeypatch.setattr(planning, "plan", planned([2, 4, 8]))

@@ -81,7 +81,7 @@ def test_a_loop_is_refused_the_same(
 
 
 def test_a_loop_with_its_arguments_exchanged_is_told_so(accelerator: Accelerator) -> None:
-    with pytest.raises(UsageError, match="accelerate.Accelerator, not a Linear"):
+    with pytest.raises(UsageError, match=r"accelerate\.Accelerator, not a Linear"):
         FusedLocalSGD(torch.nn.Linear(2, 2), accelerator, 4)
 
 
