@@ -58,7 +58,7 @@ def apply(
         )
     if arguments.world_size != configuration.world_size:
         raise UsageError(
-            f"The recommendation is for {configuration.world_size} rank(s), and this Trainer has "
+            f"The recommendation is for {_ranks(configuration.world_size)}, and this Trainer has "
             f"{arguments.world_size}.",
             "Start as many processes as were tuned, or tune again with these.",
         )
@@ -119,6 +119,10 @@ def apply(
     if configuration.local_sgd_steps > 1:
         LocalSGDCallback(configuration.local_sgd_steps).attach(trainer)
     _tell(changes, is_first=is_first_rank(trainer))
+
+
+def _ranks(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def _is_reentrant(arguments: TrainingArguments) -> bool:
