@@ -113,6 +113,8 @@ class SpacePlanned:
     """Objects with `what`, `reason` and `num_removed`."""
     baseline: Document
     digest: str
+    local_sgd_steps: tuple[int, ...] = ()
+    """Optimizer steps between two averagings that may be chosen on several ranks."""
     kind: Literal["space_planned"] = "space_planned"
 
 

@@ -30,6 +30,11 @@ class Goal:
 
     def __post_init__(self) -> None:
         if self.global_batch_size_range is not None:
+            if not _is_pair(self.global_batch_size_range):
+                raise TypeError(
+                    "global_batch_size_range is a pair of whole numbers, not "
+                    f"{self.global_batch_size_range!r}."
+                )
             low, high = self.global_batch_size_range
             if not 1 <= low <= high:
                 raise ValueError(
@@ -70,6 +75,15 @@ class Budget:
             raise ValueError(f"trials must be at least 1, not {self.trials}.")
         if self.seconds <= 0:
             raise ValueError(f"seconds must be positive, not {self.seconds}.")
+
+
+def _is_pair(value: object) -> bool:
+    # A list is what JSON makes of a pair.
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and all(isinstance(number, int) and not isinstance(number, bool) for number in value)
+    )
 
 
 def usable_bytes(limit_bytes: int, *, on_device: bool) -> int:

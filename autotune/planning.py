@@ -50,6 +50,7 @@ def plan(request: Request) -> Document:
                         {"configuration": candidate, "predicted": _predicted(view, candidate)}
                         for candidate in view.space.candidates
                     ],
+                    "local_sgd_steps": list(view.space.local_sgd_steps),
                     "ruled_out": list(view.space.ruled_out),
                     "memory_limit_bytes": view.machine.memory_limit_bytes,
                     "usable_bytes": view.machine.usable_bytes,

@@ -20,6 +20,7 @@ from autotune.errors import UsageError, WorkloadError
 from autotune.goal import Budget, Goal
 from autotune.request import Request
 from autotune.run_directory import find
+from autotune.sharing import check_shared, shared_goal, starting_global_batch_size
 from autotune.units import parse_bytes, parse_seconds
 from autotune.workload.resolve import check_is_config
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
@@ -45,6 +46,8 @@ _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
 }
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
+LARGEST_LOCAL_SGD_STEPS = 2**16
+"""Beyond it a round would be longer than most trainings."""
 
 
 def build_request(context: typer.Context, chosen: options.Plan) -> Request:
@@ -60,16 +63,21 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
         stored = requests.load(find(Path(chosen.run_dir), chosen.name or "last"))
         return _changed(stored, reader, context, chosen)
     micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
+    workload = workload_spec(reader, chosen)
+    goal = shared_goal(_goal(reader, chosen, micro_batch_size), processes)
+    wanted = starting_global_batch_size(goal, micro_batch_size, processes)
+    check_shared(wanted, micro_batch_size, processes)
+    total_steps = reader.at_least("total_steps", chosen.total_steps, 1)
     return Request(
-        workload=workload_spec(reader, chosen),
-        goal=_goal(reader, chosen, micro_batch_size),
+        workload=workload,
+        goal=goal,
         budget=_budget(reader, chosen, Budget()),
         baseline_micro_batch_size=micro_batch_size,
         sampler=reader.choice("sampler", chosen.sampler, options.SAMPLERS),
         driver=reader.choice("driver", chosen.driver, options.DRIVERS),
         processes=processes,
-        local_sgd=local_sgd(reader, chosen.local_sgd),
-        total_steps=reader.at_least("total_steps", chosen.total_steps, 1),
+        local_sgd=local_sgd(reader, chosen.local_sgd, total_steps),
+        total_steps=total_steps,
         seed=reader.seed("seed", chosen.seed) or 0,
         storage=chosen.storage,
         out=_absolute(chosen.out),
@@ -265,13 +273,28 @@ def _budget(reader: Reader, chosen: options.Plan, otherwise: Budget) -> Budget:
     )
 
 
-def local_sgd(reader: Reader, text: str) -> str:
+def local_sgd(reader: Reader, text: str, total_steps: int | None = None) -> str:
     """auto, off or a number of optimizer steps.
 
+    Args:
+        reader: Of the call.
+        text: What was given.
+        total_steps: Optimizer steps of the training to come, where they are known.
+
     Raises:
-        UsageError: It is none of them.
+        UsageError: It is none of them, or ranks would never average.
     """
-    if text in ("auto", "off") or re.fullmatch(r"[1-9]\d*", text):
+    if text in ("auto", "off"):
+        return text
+    if re.fullmatch(r"[1-9]\d*", text):
+        most = total_steps or LARGEST_LOCAL_SGD_STEPS
+        if int(text) > most:
+            end = f"the {most} of {reader.flag('total_steps')}" if total_steps else f"{most}"
+            raise UsageError(
+                f"{reader.flag('local_sgd')} {text} is more steps than {end}: the ranks would "
+                "train apart to the end.",
+                "Give far fewer, such as 16, or auto.",
+            )
         return text
     raise UsageError(
         f"{reader.flag('local_sgd')} takes auto, off or a number of optimizer steps, not {text!r}.",

@@ -36,10 +36,13 @@ def across_nodes(processes: int, lead: Callable[[Nodes], int]) -> int:
         AutotuneError: The nodes do not come together, or do not fit together.
     """
     with in_our_words():
+        from probes.memory import read_num_cores
         from probes.ranks.nodes import compare, node_of_this_process
+        from probes.ranks.room import check_room
 
         node = node_of_this_process()
         if node is None:
+            check_room(processes, read_num_cores())
             return lead(Nodes())
         from probes.ranks import agents
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
@@ -15,7 +14,9 @@ from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.library.steps import differences, rescale
 from autotune.runtime.callback import LocalSGDCallback, attached_to
+from autotune.runtime.local_steps import is_first_rank
 from autotune.runtime.plain import refuse_unless_plain
+from autotune.runtime.telling import tell
 from autotune.trial.training_arguments import knob_fields, set_checkpointing
 from autotune.workload.live.arguments import configuration_of
 from autotune.workload.live.job import base_trainer, is_checkpointing
@@ -57,7 +58,7 @@ def apply(
         )
     if arguments.world_size != configuration.world_size:
         raise UsageError(
-            f"The recommendation is for {configuration.world_size} rank(s), and this Trainer has "
+            f"The recommendation is for {_ranks(configuration.world_size)}, and this Trainer has "
             f"{arguments.world_size}.",
             "Start as many processes as were tuned, or tune again with these.",
         )
@@ -112,9 +113,16 @@ def apply(
     _drop_second_count(arguments)
     if averaging is not None:
         averaging.detach()
+        if averaging in trainer.callback_handler.callbacks:
+            # It was added without being attached.
+            trainer.remove_callback(averaging)
     if configuration.local_sgd_steps > 1:
         LocalSGDCallback(configuration.local_sgd_steps).attach(trainer)
-    _tell(changes, stacklevel=4)
+    _tell(changes, is_first=is_first_rank(trainer))
+
+
+def _ranks(number: int) -> str:
+    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def _is_reentrant(arguments: TrainingArguments) -> bool:
@@ -154,10 +162,10 @@ def set_knobs(
     return changes
 
 
-def _tell(changes: Sequence[str], stacklevel: int) -> None:
+def _tell(changes: Sequence[str], *, is_first: bool) -> None:
     """Warns of what had to change beside the knobs, all at once."""
     if changes:
-        warnings.warn(f"autotune: {'; '.join(changes)}.", stacklevel=stacklevel)
+        tell(f"{'; '.join(changes)}.", is_first=is_first)
 
 
 def _drop_second_count(arguments: TrainingArguments) -> None:
@@ -198,7 +206,8 @@ def remade(
         )
     overridden = sorted({*knob_fields(configuration)} & {*changes})
     if overridden:
-        _tell([f"{', '.join(overridden)} is not the recommended one, as you asked"], stacklevel=4)
+        told = [f"{', '.join(overridden)} is not the recommended one, as you asked"]
+        _tell(told, is_first=arguments is None or arguments.process_index == 0)
     if arguments is None:
         values: dict[str, object] = {"output_dir": "trainer_output", **knob_fields(configuration)}
         if precision != "fp32":
@@ -214,5 +223,5 @@ def remade(
         *set_knobs(made, configuration, but=overridden),
         *rescale(made, before * arguments.world_size, configuration.global_batch_size),
     ]
-    _tell(told, stacklevel=5)
+    _tell(told, is_first=made.process_index == 0)
     return made

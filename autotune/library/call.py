@@ -35,6 +35,8 @@ from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
 from autotune.request import Request, SamplerName
 from autotune.run_directory import RunDirectory
+from autotune.sharing import check_shared, shared_goal
+from autotune.sound import check_request
 from autotune.starting import engine_environment, prepare, start_engine
 from autotune.view import RunView, fold
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
@@ -181,9 +183,12 @@ def tune(
     with in_library_words():
         num_ranks = ranks.num_ranks()
         budget = budget or Budget()
+        goal = shared_goal(goal or Goal(), num_ranks)
+        if goal.global_batch_size is not None:
+            check_shared(goal.global_batch_size, None, num_ranks)
         request = Request(
             workload=_capsule(job, num_ranks),
-            goal=goal or Goal(),
+            goal=goal,
             budget=budget,
             sampler=sampler,
             local_sgd=str(local_sgd),
@@ -330,6 +335,7 @@ class _Call:
         if not self._fresh and self._name is None:
             begun = stored.unfinished(self._request, self._root)
         if begun is None:
+            check_request(self._request)
             return prepare(self._request, self._root, self._name, fresh=self._fresh, resume=False)
         self._display.say(f"autotune: run {begun.name} goes on with every finished trial.")
         requests.save(self._request, begun)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 import weakref
 from typing import TYPE_CHECKING, ClassVar
 
 from autotune.errors import UsageError
+from autotune.runtime import arguments
 from autotune.runtime.exchanges import drop_token_exchange
-from autotune.runtime.local_steps import LocalSteps
+from autotune.runtime.local_steps import LocalSteps, is_first_rank
 from autotune.runtime.plain import refuse_unless_plain
 from autotune.runtime.schedule import AveragingSchedule
+from autotune.runtime.telling import tell
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -43,7 +43,7 @@ class LocalSGDCallback(LocalSteps):
             qsr_alpha = learning rate × √local_sgd_steps it grows from the first fall on.
 
     Raises:
-        UsageError: A number cannot work.
+        UsageError: A number cannot work, or is none.
 
     Example:
         >>> callback = autotune.LocalSGDCallback(local_sgd_steps=16).attach(trainer)
@@ -56,24 +56,23 @@ class LocalSGDCallback(LocalSteps):
     def __init__(
         self, local_sgd_steps: int = 16, *, ddp_steps: int = 0, qsr_alpha: float | None = None
     ) -> None:
-        if local_sgd_steps < self._fewest_steps:
-            raise UsageError(
-                f"Local SGD cannot average every {local_sgd_steps} optimizer step(s).",
-                "Leave the callback out for plain data parallel training, or give 2 or more.",
-            )
-        if ddp_steps < 0:
-            raise UsageError(
-                f"There are no {ddp_steps} first steps.", "Give ddp_steps of 0 or more."
-            )
-        if qsr_alpha is not None and not 0 < qsr_alpha < math.inf:
-            raise UsageError(
-                f"The learning rate cannot be compared with {qsr_alpha}.",
-                "Give a positive qsr_alpha, such as learning rate × √local_sgd_steps.",
+        remedy = "Leave the callback out for plain data parallel training, or give 2 or more."
+        steps = arguments.whole("local_sgd_steps", local_sgd_steps, remedy)
+        if steps < self._fewest_steps:
+            unit = "optimizer step" if steps == 1 else "optimizer steps"
+            raise UsageError(f"Local SGD cannot average every {steps} {unit}.", remedy)
+        remedy = "Give ddp_steps of 0 or more."
+        num_first = arguments.whole("ddp_steps", ddp_steps, remedy)
+        if num_first < 0:
+            raise UsageError(f"There are no {num_first} first steps.", remedy)
+        if qsr_alpha is not None:
+            qsr_alpha = arguments.positive(
+                "qsr_alpha",
+                qsr_alpha,
+                "Leave it out, or give a number such as learning rate × √local_sgd_steps.",
             )
         super().__init__(
-            AveragingSchedule(
-                local_sgd_steps=local_sgd_steps, ddp_steps=ddp_steps, qsr_alpha=qsr_alpha
-            )
+            AveragingSchedule(local_sgd_steps=steps, ddp_steps=num_first, qsr_alpha=qsr_alpha)
         )
         self._dropped_token_exchange = False
 
@@ -90,10 +89,9 @@ class LocalSGDCallback(LocalSteps):
     def attach(self, trainer: Trainer) -> LocalSGDCallback:
         """Adds the callback to a Trainer; it takes effect with the next `train()`.
 
-        Another LocalSGDCallback of the Trainer is taken off. On several ranks, unless the training
-        has begun, `average_tokens_across_devices` is switched off, which would have ranks wait for
-        each other in every step; a warning says so. What else defeats local SGD is told when
-        training begins.
+        On several ranks, unless the training has begun, `average_tokens_across_devices` is switched
+        off, which would have ranks wait for each other in every step; a warning of the first rank
+        says so. What else defeats local SGD is told when training begins.
 
         Args:
             trainer: Changed in place, and known from now on; a callback serves one Trainer.
@@ -102,8 +100,9 @@ class LocalSGDCallback(LocalSteps):
             The callback.
 
         Raises:
-            UsageError: It serves another Trainer already, or the job has several ranks and runs
-                under FSDP, DeepSpeed, tensor parallel or with fp16.
+            UsageError: It is attached already, the Trainer has another LocalSGDCallback, every
+                parameter is frozen, or the job has several ranks and runs under FSDP, DeepSpeed,
+                tensor parallel or with fp16.
 
         Example:
             >>> callback = autotune.LocalSGDCallback(local_sgd_steps=16, ddp_steps=100)
@@ -125,19 +124,30 @@ class LocalSGDCallback(LocalSteps):
         has_ranks = trainer.accelerator.num_processes > 1
         if has_ranks:
             refuse_unless_plain(trainer.accelerator)
+        arguments.check_trainable(trainer.model)
         other = attached_to(trainer)
-        if other is not None:
-            trained_apart = other._trained_apart
-            other._leave(trainer)
-            self._trained_apart = trained_apart
-        trainer.add_callback(self)
+        if other is self and owner is not None:
+            raise UsageError(
+                "This LocalSGDCallback is attached to this Trainer already.",
+                "Leave the second attach() out.",
+            )
+        if other not in (None, self):
+            raise UsageError(
+                "This Trainer has another LocalSGDCallback, and two of them would average at cross "
+                "purposes.",
+                "Call detach() of that one first."
+                if other._trainer is not None
+                else "Take that one off first, by trainer.remove_callback(LocalSGDCallback).",
+            )
+        if other is None:
+            trainer.add_callback(self)
         self._trainer = weakref.ref(trainer)
         if has_ranks and drop_token_exchange(trainer):
             self._dropped_token_exchange = True
-            warnings.warn(
-                "autotune: average_tokens_across_devices is switched off: it would have the ranks "
-                "wait for each other in every step.",
-                stacklevel=2,
+            tell(
+                "average_tokens_across_devices is switched off: it would have the ranks wait for "
+                "each other in every step.",
+                is_first=is_first_rank(trainer),
             )
         return self
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING
 from torch.nn import Module
 
 from autotune.errors import UsageError
+from autotune.runtime import arguments
 from autotune.runtime.averaging import ParameterAverage
 from autotune.runtime.plain import find_ddp, refuse_unless_plain, warn_of_batch_norm
+from autotune.runtime.telling import tell
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -41,11 +42,12 @@ class FusedLocalSGD:
             step, as below, for local SGD steps as everywhere in this package; in a loop that calls
             it after every micro-batch, as in Accelerate's own documentation, multiply by the
             accumulation steps.
-        enabled: Whether to do anything.
+        enabled: Whether to do anything. Where not, nothing else of what is given is looked at.
 
     Raises:
-        UsageError: Several ranks under FSDP, DeepSpeed, Megatron-LM, XLA or tensor parallel, with
-            fp16, or with a model that was not prepared.
+        UsageError: An argument is of the wrong kind or cannot work, or nothing of the model is
+            trainable; or several ranks under FSDP, DeepSpeed, Megatron-LM, XLA or tensor parallel,
+            with fp16, or with a model that was not prepared.
 
     Example:
         >>> import torch
@@ -77,25 +79,28 @@ class FusedLocalSGD:
         self.num_steps = 0
         self.local_sgd_steps = local_sgd_steps
         self._without_exchange: AbstractContextManager[None] | None = None
-        self.enabled = enabled and accelerator.num_processes > 1
+        self.enabled = arguments.switch("enabled", enabled)
         if not enabled:
             return
-        if local_sgd_steps < 1:
-            raise UsageError(
-                f"Ranks cannot average every {local_sgd_steps} steps.",
-                "Give local_sgd_steps of 2 or more.",
-            )
+        arguments.check_accelerator(accelerator)
+        arguments.check_model(model)
+        remedy = "Give local_sgd_steps of 2 or more."
+        self.local_sgd_steps = arguments.whole("local_sgd_steps", local_sgd_steps, remedy)
+        if self.local_sgd_steps < 1:
+            raise UsageError(f"Ranks cannot average every {local_sgd_steps} steps.", remedy)
+        self.enabled = accelerator.num_processes > 1
         if not self.enabled:
             return
         refuse_unless_plain(accelerator)
         self._ddp = find_ddp(model)
         self._average = ParameterAverage(self._ddp)
-        warn_of_batch_norm(self._ddp, stacklevel=2)
-        if local_sgd_steps == 1:
-            warnings.warn(
-                "autotune: averaging after every step is slower than plain data parallel training "
-                "and not the same under Adam or clipping; use enabled=False instead.",
-                stacklevel=2,
+        is_first = accelerator.is_main_process
+        warn_of_batch_norm(self._ddp, is_first=is_first)
+        if self.local_sgd_steps == 1:
+            tell(
+                "averaging after every step is slower than plain data parallel training and not "
+                "the same under Adam or clipping; use enabled=False instead.",
+                is_first=is_first,
             )
 
     def __enter__(self) -> FusedLocalSGD:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from autotune.runtime.averaging import ParameterAverage
 from autotune.runtime.exchanges import remaining_exchanges
 from autotune.runtime.plain import find_ddp, refuse_unless_plain, warn_of_batch_norm
 from autotune.runtime.schedule import AveragingSchedule
+from autotune.runtime.telling import tell
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
@@ -61,8 +61,8 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
         trainer = self._attached_trainer()
         if trainer.accelerator.num_processes == 1:
             self._tell_once(
-                "autotune: local SGD does nothing on one rank; start the job on several, as "
-                "torchrun does."
+                "local SGD does nothing on one rank; start the job on several, as torchrun does.",
+                trainer,
             )
             return
         refuse_unless_plain(trainer.accelerator)
@@ -73,10 +73,10 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
             self._forget_moments(trainer)
         self._keep_last(trainer)
         if not self._has_told:
-            warn_of_batch_norm(self._ddp, stacklevel=1)
+            warn_of_batch_norm(self._ddp, is_first=is_first_rank(trainer))
         exchanges = list(remaining_exchanges(trainer, self._schedule.local_sgd_steps))
         if exchanges:
-            self._tell_once(f"autotune: ranks still wait for each other: {'; '.join(exchanges)}.")
+            self._tell_once(f"ranks still wait for each other: {'; '.join(exchanges)}.", trainer)
         self._has_told = True
 
     def on_step_begin(
@@ -178,10 +178,9 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
         """
         if self._trained_apart and trainer.optimizer is not None:
             trainer.optimizer.state.clear()
-            warnings.warn(
-                "autotune: the optimizer begins anew, since each rank had come to moments of its "
-                "own.",
-                stacklevel=3,
+            tell(
+                "the optimizer begins anew, since each rank had come to moments of its own.",
+                is_first=is_first_rank(trainer),
             )
         self._trained_apart = False
 
@@ -201,10 +200,15 @@ class LocalSteps(TrainerCallback):  # type: ignore[misc]
             others = [callback for callback in handler.callbacks if callback is not self]
             handler.callbacks = [*others, self]
 
-    def _tell_once(self, text: str) -> None:
+    def _tell_once(self, text: str, trainer: Trainer) -> None:
         if not self._has_told:
-            warnings.warn(text, stacklevel=2)
+            tell(text, is_first=is_first_rank(trainer))
         self._has_told = True
+
+
+def is_first_rank(trainer: Trainer) -> bool:
+    """Whether this process speaks for all ranks of a Trainer."""
+    return bool(trainer.accelerator.is_main_process)
 
 
 def _is_needed(control: TrainerControl) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 from torch.nn import Module, SyncBatchNorm
@@ -10,6 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.errors import UsageError
+from autotune.runtime.telling import tell
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -76,20 +76,25 @@ def find_ddp(model: Module) -> DistributedDataParallel:
     )
 
 
-def warn_of_batch_norm(model: Module, *, stacklevel: int) -> None:
-    """Says what becomes of batch normalisation where each rank trains by itself."""
+def warn_of_batch_norm(model: Module, *, is_first: bool) -> None:
+    """Says what becomes of batch normalisation where each rank trains by itself.
+
+    Args:
+        model: What is trained.
+        is_first: Whether this is the first rank; the others say nothing.
+    """
     layers = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     if any(isinstance(layer, SyncBatchNorm) for layer in layers):
-        warnings.warn(
-            "autotune: SyncBatchNorm exchanges statistics in every forward pass, which undoes what "
-            "local SGD saves.",
-            stacklevel=stacklevel + 1,
+        tell(
+            "SyncBatchNorm exchanges statistics in every forward pass, which undoes what local SGD "
+            "saves.",
+            is_first=is_first,
         )
     elif any(layer.track_running_stats for layer in layers):
-        warnings.warn(
-            "autotune: the running statistics of batch normalisation are averaged with the "
-            "parameters, but each rank normalises by its own batches.",
-            stacklevel=stacklevel + 1,
+        tell(
+            "the running statistics of batch normalisation are averaged with the parameters, but "
+            "each rank normalises by its own batches.",
+            is_first=is_first,
         )
 
 

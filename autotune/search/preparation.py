@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from autotune.search.foreseeing import Foreseeing
 from autotune.search.parity import CHECK_LIMIT_S, check_parity
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
+from autotune.sharing import check_shared, starting_global_batch_size
 from autotune.space import EVERY_N_LAYERS, Space, plan
 from autotune.trial.environment import trial_environment
 from autotune.trial.pool import WorkerPool
@@ -45,7 +45,6 @@ from probes.known import known_machine
 from probes.machine import Machine, Reading, machine_adapter
 from probes.survey import SurveyProgress
 
-DEFAULT_GLOBAL_BATCH_SIZE = 32
 BUSY_FRACTION = 0.5
 """Load average over cores from which a machine is too busy to time anything on it well."""
 TRIAL_TIME_FRACTION = 0.5
@@ -224,6 +223,7 @@ def _check(
             ruled_out=space.ruled_out_json(),  # type: ignore[arg-type]
             baseline=baseline.to_json(),  # type: ignore[arg-type]
             digest=space.digest,
+            local_sgd_steps=space.local_sgd_steps,
         )
     )
     foresight = foreseeing.end(pool, space)
@@ -333,10 +333,7 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
     if own is not None:
         return _rebased(own, request.goal.global_batch_size or own.global_batch_size)
     micro = request.baseline_micro_batch_size
-    wanted = request.goal.global_batch_size or micro or DEFAULT_GLOBAL_BATCH_SIZE
-    if request.goal.global_batch_size_range is not None:
-        low, high = request.goal.global_batch_size_range
-        wanted = min(max(wanted, low), high)
+    wanted = starting_global_batch_size(request.goal, micro, request.processes)
     rows = facts.num_rows
     if rows is not None and wanted > rows:
         session.warn(
@@ -346,24 +343,9 @@ def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Confi
         )
         if micro is None or micro > rows:
             micro = max(d for d in divisors(wanted) if d <= rows)
-    if wanted % request.processes:
-        raise UsageError(
-            f"The global batch size {wanted} cannot be shared by {request.processes} ranks.",
-            f"Use --global-batch-size {-(-wanted // request.processes) * request.processes}, or "
-            "another --processes.",
-        )
+    check_shared(wanted, micro, request.processes)
     if micro is None:
         return default_baseline(wanted, request.processes)
-    if wanted % (micro * request.processes):
-        near = [d for d in divisors(wanted // request.processes) if d <= micro]
-        step = micro * request.processes
-        ranks = f" on {request.processes} ranks" if request.processes > 1 else ""
-        raise UsageError(
-            f"The global batch size {wanted} is not a multiple of the micro-batch size "
-            f"{micro}{ranks}.",
-            f"Use --micro-batch-size {near[-1]}, or --global-batch-size "
-            f"{math.ceil(wanted / step) * step}.",
-        )
     return Configuration(
         micro_batch_size=micro,
         accumulation_steps=wanted // micro // request.processes,

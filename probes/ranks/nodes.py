@@ -17,6 +17,7 @@ from probes.devices.joined import assumed
 from probes.errors import ProbeError
 from probes.present import present
 from probes.ranks import interfaces
+from probes.ranks.room import check_room
 from probes.reading import Finding
 from probes.wording import mib
 
@@ -174,7 +175,7 @@ def compare(nodes: Sequence[NodeFacts], num_local: int = 1) -> tuple[Finding, ..
 
     Raises:
         ProbeError: A node cannot take part, software or kinds of device differ, or a node has
-            fewer devices than ranks.
+            fewer devices than ranks, or far too few cores for them.
     """
     first = nodes[0]
     for rank, node in enumerate(nodes):
@@ -202,6 +203,7 @@ def compare(nodes: Sequence[NodeFacts], num_local: int = 1) -> tuple[Finding, ..
                 f"Take at most {len(node.device_bytes) * len(nodes)} processes.",
                 is_usage=True,
             )
+        check_room(num_local, node.num_cores, num_nodes=len(nodes), place=f"of {name}")
     return (*_unequal_memory(nodes), *_unequal_cores(nodes))
 
 

@@ -18,6 +18,10 @@ from autotune.goal import Budget, Goal, usable_bytes
         ({"global_batch_size": True}, TypeError),
         ({"memory_limit_bytes": 0}, ValueError),
         ({"memory_limit_bytes": "4GiB"}, TypeError),
+        ({"global_batch_size_range": (9, 8)}, ValueError),
+        ({"global_batch_size_range": ("8", 9)}, TypeError),
+        ({"global_batch_size_range": 8}, TypeError),
+        ({"global_batch_size_range": (8,)}, TypeError),
     ],
 )
 def test_a_goal(fields: dict[str, Any], error: type[Exception]) -> None:

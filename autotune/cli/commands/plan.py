@@ -6,15 +6,20 @@ import typer
 
 from autotune.cli import options, summary
 from autotune.cli.job import build_request
+from autotune.cli.nodes import in_our_words
 from autotune.configuration import Checkpointing, Configuration
 from autotune.display import output, wording
 from autotune.errors import ExitCode
 from autotune.events import Document
 from autotune.units import format_bytes
+from probes.memory import read_num_cores
+from probes.ranks.room import check_room
 
 
 def run(context: typer.Context, chosen: options.Plan) -> int:
     """Runs the command."""
+    with in_our_words():
+        check_room(chosen.processes, read_num_cores())
     request = build_request(context, chosen)
     from autotune import planning
 
@@ -23,11 +28,11 @@ def run(context: typer.Context, chosen: options.Plan) -> int:
     if chosen.json:
         output.document(document)
     else:
-        output.data(_text(document))
+        output.data(_text(document, asks_for_local_sgd=request.local_sgd.isdigit()))
     return ExitCode.OK
 
 
-def _text(document: Document) -> str:
+def _text(document: Document, *, asks_for_local_sgd: bool) -> str:
     candidates = [
         Configuration.from_json(candidate["configuration"])
         for candidate in _objects(document["candidates"])
@@ -45,6 +50,9 @@ def _text(document: Document) -> str:
         ("parity", output.one_line(str(document["parity"] or "not checked"))),
         ("baseline", summary.spelled_out(Configuration.from_json(_object(document["baseline"])))),
     ]
+    averaging = _averaging(document.get("local_sgd_steps"), is_asked=asks_for_local_sgd)
+    if averaging:
+        rows.append(("averaging", averaging))
     lines = [f"{name:<10}{text}" for name, text in rows]
     lines += ["", f"{len(candidates)} configurations to choose from", *_by_form(candidates)]
     lines += summary.section(
@@ -60,13 +68,32 @@ def _text(document: Document) -> str:
 
 
 def _by_form(candidates: list[Configuration]) -> list[str]:
-    """One line a checkpointing form: micro-batch size × accumulation steps."""
-    forms: dict[Checkpointing, list[str]] = {}
+    """One line a number of ranks and checkpointing form: micro-batch size × accumulation steps."""
+    forms: dict[tuple[int, Checkpointing], list[str]] = {}
     for candidate in candidates:
         product = f"{candidate.micro_batch_size}×{candidate.accumulation_steps}"
-        forms.setdefault(candidate.checkpointing, []).append(product)
-    rows = [(str(form), "  ".join(products)) for form, products in forms.items()]
+        forms.setdefault((candidate.world_size, candidate.checkpointing), []).append(product)
+    has_ranks = any(world_size > 1 for world_size, _ in forms)
+    rows = [
+        (*((_ranks(world_size),) if has_ranks else ()), str(form), "  ".join(products))
+        for (world_size, form), products in forms.items()
+    ]
     return summary.indented(summary.table([], rows))
+
+
+def _ranks(number: int) -> str:
+    return f"{number} ranks" if number > 1 else "1 rank"
+
+
+def _averaging(steps: object, *, is_asked: bool) -> str | None:
+    """Which numbers of local SGD steps may be chosen, in words; None where there are none."""
+    if not isinstance(steps, list) or not steps:
+        return None
+    *others, last = map(str, steps)
+    listed = f"{', '.join(others)} or {last}" if others else last
+    if is_asked:
+        return f"local SGD every {listed} optimizer steps, as asked"
+    return f"in every step (DDP), or local SGD every {listed}: the most promising is tried"
 
 
 def _object(value: object) -> Document:

@@ -15,9 +15,11 @@ from autotune.units import format_bytes
 from probes.collectives.probe import measure
 from probes.known import known_machine
 from probes.machine import Finding, Machine, Reading, machine_adapter
+from probes.memory import read_num_cores
 from probes.ranks import agents
 from probes.ranks.launch import Ranks
 from probes.ranks.nodes import compare, node_of_this_process
+from probes.ranks.room import check_room
 from probes.survey import SurveyProgress
 
 
@@ -30,6 +32,7 @@ def run(context: typer.Context, chosen: options.Probe) -> int:
         if node is not None and node.rank > 0:
             return agents.serve(node, on_word=output.talk)
         if node is None:
+            check_room(processes, read_num_cores())
             return _show(_probed(chosen, Ranks(num_processes=processes)), as_json=chosen.json)
         with agents.host_meeting(node) as meeting, in_our_words():
             if processes > 1 and processes % node.num_nodes:

@@ -55,8 +55,9 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
             "--tui shows the run, and --detach does not wait for it.", "Give one of them."
         )
     # Loaded when the request is known to be sound: an error in it should be told at once.
-    from autotune import delivery, starting
+    from autotune import delivery, sound, starting
 
+    sound.check_request(request)
     if request.out is not None:
         delivery.check_out(Path(request.out), run=chosen.name, force=request.force)
     with Signals() as signals:

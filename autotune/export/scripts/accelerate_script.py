@@ -111,8 +111,8 @@ def _arguments(bundle: Bundle) -> str:
     default = f", default={steps}" if steps is not None else ""
     return (
         "    parser = argparse.ArgumentParser()\n"
-        f'    parser.add_argument("--max-steps", type=int{default})\n'
-        '    parser.add_argument("--output-dir", default="accelerator-output")\n'
+        f'    parser.add_argument("--max-steps", "--max_steps", type=int{default})\n'
+        '    parser.add_argument("--output-dir", "--output_dir", default="accelerator-output")\n'
         "    args = parser.parse_args()"
     )
 

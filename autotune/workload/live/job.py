@@ -155,6 +155,12 @@ def job_of_parts(
             "The model is quantised and has no adapters, so that it cannot be trained.",
             "Put adapters on it with peft's get_peft_model, or load it without quantisation.",
         )
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise UsageError(
+            f"Every parameter of this {type(model).__name__} is frozen, so that there is nothing "
+            "to train.",
+            "Set requires_grad=True on what is to be trained, or put adapters on it.",
+        )
     if not isinstance(arguments, TrainingArguments):
         raise UsageError(
             f"args is a {type(arguments).__name__}, not TrainingArguments.",

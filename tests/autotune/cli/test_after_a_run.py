@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -287,6 +289,49 @@ def test_a_plan_lists_what_would_be_tried_and_what_not(
     assert main([*words, "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["candidates"]) == 3
     assert not (tmp_path / "autotune-runs").exists()
+
+
+def test_a_plan_tells_ranks_apart_and_what_may_be_averaged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    candidates = [
+        Configuration(micro_batch_size=16, accumulation_steps=1, world_size=2),
+        Configuration(micro_batch_size=8, accumulation_steps=2, world_size=2),
+        Configuration(micro_batch_size=32, accumulation_steps=1),
+    ]
+
+    def planned(steps: list[int]) -> Callable[[Request], Document]:
+        listed = [{"configuration": c.to_json(), "predicted": None} for c in candidates]
+        changes: dict[str, Any] = {"candidates": listed, "local_sgd_steps": steps}
+        return lambda request: {**_plan(request), **changes}
+
+    words = ["plan", "--demo", "--processes", "2"]
+    monkeypatch.setattr(planning, "plan", planned([2, 4, 8]))
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[5] == (
+        "averaging in every step (DDP), or local SGD every 2, 4 or 8: the most promising is tried"
+    )
+    assert lines[7:10] == [
+        "3 configurations to choose from",
+        "  2 ranks  no checkpointing  16×1  8×2",
+        "  1 rank   no checkpointing  32×1",
+    ]
+    monkeypatch.setattr(planning, "plan", planned([16]))
+    assert main([*words, "--local-sgd", "16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[5] == "averaging local SGD every 16 optimizer steps, as asked"
+
+
+@pytest.mark.parametrize("command", ["plan", "tune"])
+def test_far_more_processes_than_cores_are_refused_at_once(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "--demo", "--processes", "100000"]) == 2
+    assert "100000 processes are far more than the" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_next_step_after_a_run_on_ranks_starts_all_of_them(tmp_path: Path) -> None:

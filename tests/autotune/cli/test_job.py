@@ -158,7 +158,12 @@ M = ("--model", "m", "--dataset", "d", "--task", "causal-lm")
 
 @pytest.mark.parametrize(
     ("text", "size", "sizes"),
-    [("64", 64, None), ("8..64", None, (8, 64)), ("auto", None, (1, 2**20))],
+    [
+        ("64", 64, None),
+        ("8..64", None, (8, 64)),
+        ("7..9", None, (8, 8)),
+        ("auto", None, (2, 2**20)),
+    ],
 )
 def test_a_global_batch_size_is_kept_or_chosen(
     build: Build, text: str, size: int | None, sizes: tuple[int, int] | None
@@ -193,6 +198,27 @@ def test_a_global_batch_size_is_kept_or_chosen(
         ((*M, "--trials", "0"), "--trials must be at least 1", "larger"),
         ((*M, "--processes", "0"), "--processes must be at least 1", "larger"),
         ((*M, "--local-sgd", "often"), "takes auto, off or a number", "auto"),
+        ((*M, "--local-sgd", "100000000"), "--local-sgd 100000000 is more steps than 65536", "16"),
+        (
+            (*M, "--local-sgd", "64", "--total-steps", "50"),
+            "--local-sgd 64 is more steps than the 50 of --total-steps",
+            "or auto",
+        ),
+        (
+            (*M, "--global-batch-size", "9", "--processes", "2"),
+            "The global batch size 9 cannot be shared by 2 ranks.",
+            "--global-batch-size 10",
+        ),
+        (
+            (*M, "--global-batch-size", "9..9", "--processes", "2"),
+            "No global batch size from 9 to 9 can be shared by 2 ranks.",
+            "a multiple of 2, such as 10",
+        ),
+        (
+            (*M, "--micro-batch-size", "8", "--processes", "2"),
+            "The global batch size 8 is not a multiple of the micro-batch size 8 on 2 ranks.",
+            "--micro-batch-size 4, or --global-batch-size 16",
+        ),
         ((*M, "--lora-alpha", "4"), "--lora-alpha needs --lora-rank", "--lora-rank 8"),
         ((*M, "--lora-rank", "4", "--lora-dropout", "1"), "from 0 up to 1", "0.05"),
         ((*M, "--learning-rate", "-1"), "positive number", "5e-5"),

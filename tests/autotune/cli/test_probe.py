@@ -177,6 +177,7 @@ def test_trouble_between_ranks_has_its_exit_code(
     ("arguments", "variables", "cause"),
     [
         (["--processes", "0"], {}, "--processes must be at least 1, not 0."),
+        (["--processes", "100000"], {}, "100000 processes are far more than the"),
         (["--processes", "2"], {"GLOO_SOCKET_IFNAME": "none9"}, "GLOO_SOCKET_IFNAME names"),
         (
             ["--processes", "2"],

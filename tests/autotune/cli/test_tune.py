@@ -52,6 +52,29 @@ def test_a_good_run_prints_the_answer_on_stdout_and_talk_on_stderr(
     assert "\r" not in out + err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (("--demo", "--storage", "nonsense"), "The storage nonsense is no database URL."),
+        (("--demo", "--storage", "sqlite:///none/there.db"), "cannot be opened (unable to open"),
+        (
+            ("--model-config", "none.json", "--dataset", "none.csv", "--task", "causal-lm"),
+            "The model config none.json does not exist.",
+        ),
+        (("--demo", "--processes", "2", "--global-batch-size", "9"), "cannot be shared by 2 ranks"),
+    ],
+)
+def test_what_is_wrong_from_the_start_leaves_no_run(
+    arguments: tuple[str, ...], cause: str, tune: Tune, tmp_path: Path, capsys: Captured
+) -> None:
+    assert tune("good", *arguments) == 2
+    error, hint, *rest = capsys.readouterr().err.splitlines()
+    assert cause in error
+    assert hint.startswith("Hint: ")
+    assert rest == []
+    assert not (tmp_path / "autotune-runs").exists()
+
+
 def test_json_is_one_document_on_stdout(tune: Tune, capsys: Captured) -> None:
     assert tune("good", "--demo", "--json", "--display", "none") == 0
     out, err = capsys.readouterr()

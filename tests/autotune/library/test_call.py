@@ -366,6 +366,13 @@ def test_a_call_that_cannot_work_says_why(asked: dict[str, object], says: str) -
     assert caught.value.remedy
 
 
+def test_a_storage_that_cannot_be_opened_leaves_no_run() -> None:
+    with pytest.raises(UsageError, match="The storage nonsense is no database URL") as caught:
+        autotune.tune(make_trainer, storage="nonsense", display="none")
+    assert str(caught.value.remedy).startswith("Give storage one such as")
+    assert not Path("autotune-runs").exists()
+
+
 def test_two_requests_are_the_same_only_if_both_are_live(
     tuned: Tuned,
 ) -> None:

@@ -25,7 +25,11 @@ from autotune.library.words import in_library_words
             "--resume goes on with every finished trial.",
             "the same call of tune() goes on with every finished trial.",
         ),
-        ("Use --global-batch-size 8 or less.", "Use Goal(global_batch_size=…) or less."),
+        ("Use --global-batch-size 8 or less.", "Use Goal(global_batch_size=8) or less."),
+        (
+            "Set --global-batch-size, or another --processes.",
+            "Set Goal(global_batch_size=…), or another number of processes.",
+        ),
         ("Shorten the texts.", "Shorten the texts."),
     ],
 )

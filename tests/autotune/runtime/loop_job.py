@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import accelerate
@@ -197,6 +198,7 @@ def batch_norm(accelerator: Accelerator) -> Facts:
         FusedLocalSGD(accelerator, synchronised, 4)
     return {
         "told": [str(warning.message) for warning in told],
+        "told_at": [Path(warning.filename).name for warning in told],
         "spread_inside": inside,
         "spread": spread(buffers),
         "told_of_exchange": [str(warning.message) for warning in told_of_exchange],

@@ -134,12 +134,14 @@ def test_steps_are_optimizer_steps_in_the_guarded_form(first: Facts) -> None:
     assert first["accumulation"] == {"equal_after": [1, 4, 5, 8, 9, 12], "num_steps": 6}
 
 
-def test_running_statistics_are_averaged_and_batch_norm_is_warned_of(first: Facts) -> None:
-    found = first["batch_norm"]
+def test_running_statistics_are_averaged_and_batch_norm_is_warned_of(ranks: list[Facts]) -> None:
+    found, others = ranks[0]["batch_norm"], ranks[1]["batch_norm"]
     assert found["spread_inside"] > 1e-3
     assert found["spread"] == 0
     (told,) = found["told"]
     assert "each rank normalises by its own batches" in told
+    assert found["told_at"] == ["loop_job.py"]
+    assert others["told"] == others["told_of_exchange"] == [], "one rank speaks for all"
     (told,) = found["told_of_exchange"]
     assert "SyncBatchNorm exchanges statistics in every forward pass" in told
 

@@ -128,6 +128,12 @@ def test_nodes_that_cannot_train_together_are_told(other: NodeFacts, message: st
         compare([FACTS_OF_A, other], 2)
 
 
+def test_far_more_ranks_than_a_node_has_cores_are_refused() -> None:
+    cpus = replace(FACTS_OF_A, device_kind="cpu", device_bytes=(GIB,))
+    with pytest.raises(ProbeError, match=r"12 processes on each node .* 2 cores of node 1 \(b\)"):
+        compare([cpus, replace(cpus, host="b", num_cores=2)], 12)
+
+
 def test_unequal_memory_and_cores_are_said_with_the_waste() -> None:
     smaller = replace(FACTS_OF_A, host="b", device_bytes=(40 * GIB, 80 * GIB))
     (finding,) = compare([FACTS_OF_A, smaller], 2)

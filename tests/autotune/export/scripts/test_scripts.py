@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
 import sys
@@ -349,11 +350,20 @@ def test_the_defaults_are_those_of_training_arguments() -> None:
     assert (arguments.warmup_steps, arguments.weight_decay) == (0, 0.0)
 
 
+@pytest.mark.parametrize("mark", ["-", "_"])
+def test_a_loop_takes_its_flags_in_either_spelling(mark: str) -> None:
+    lines = [line.strip() for line in accelerator(bundle()).splitlines() if "parser." in line]
+    words = [f"--max{mark}steps", "20", f"--output{mark}dir", "out"]
+    names = {"parser": argparse.ArgumentParser()}
+    exec("\n".join(lines).replace("parse_args()", f"parse_args({words!r})"), names)
+    assert vars(names["args"]) == {"max_steps": 20, "output_dir": "out"}
+
+
 def test_a_stream_needs_a_number_of_steps_and_no_shuffling() -> None:
     stream = bundle(replace(SPEC, streaming=True))
     assert "max_steps=1000," in trainer(stream)
     text = accelerator(stream)
-    assert 'parser.add_argument("--max-steps", type=int, default=1000)' in text
+    assert 'parser.add_argument("--max-steps", "--max_steps", type=int, default=1000)' in text
     assert "streaming=True" in text
     for word in ("shuffle", "NUM_EPOCHS", "DataLoaderConfiguration", "len(train_dataloader)"):
         assert word not in text

@@ -178,3 +178,12 @@ def test_a_quantised_model_is_refused_unless_it_has_something_to_train(tmp_path:
     assert "get_peft_model" in (caught.value.remedy or "")
     trainer.model.hf_quantizer = SimpleNamespace(is_trainable=True)
     assert job_of_trainer(trainer).model is trainer.model
+
+
+def test_a_model_that_learns_nothing_is_refused(tmp_path: Path) -> None:
+    trainer = live.trainer(tmp_path)
+    trainer.model.requires_grad_(False)
+    with pytest.raises(UsageError, match="Every parameter of this GPT2LMHeadModel is frozen"):
+        job_of_trainer(trainer)
+    trainer.model.transformer.wte.requires_grad_(True)
+    assert job_of_trainer(trainer).model is trainer.model
