@@ -13,6 +13,7 @@ from autotune.view import RunView, TrialView
 from tui.pictures.axes import Axes, padded
 
 _MIN_ROWS = 5
+_SIGNS = ("★ best", "● measured, on the front", "○ measured", "▲ out of memory", "┊ limit")
 
 
 def front(trials: Sequence[TrialView]) -> list[TrialView]:
@@ -59,10 +60,20 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
         _draw_point(axes, trial, is_best=trial.number == best, is_kept=trial.number in on_front)
     _draw_front(axes, kept)
     _draw_misses(axes, view)
-    legend = "★ best  ● measured, on the front  ○ measured  ▲ out of memory  ┊ limit"
+    return [*axes.lines(), Content.styled(_legend(view, width), "$text-muted")]
+
+
+def _legend(view: RunView, width: int) -> str:
+    """What the signs mean, as far as there is room; a sign with half its meaning says nothing."""
+    signs = [*_SIGNS]
     if any(trial.predicted_bytes is not None for trial in view.trials):
-        legend += "  predictions: heat map"
-    return [*axes.lines(), Content.styled(legend[:width], "$text-muted")]
+        signs.append("predictions: heat map")
+    legend = ""
+    for sign in signs:
+        longer = f"{legend}  {sign}" if legend else sign
+        if len(longer) <= width:
+            legend = longer
+    return legend
 
 
 def _rate(trial: TrialView) -> float:
