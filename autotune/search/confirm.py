@@ -182,10 +182,14 @@ class _Contest:
             if other is not contestant:
                 self._finish(other, Stopped(cause="Another configuration did not hold."))
         if isinstance(fault, Failed | TimedOut):
+            measured = self._engine.history.measured
+            is_left = any(t.configuration == contestant.configuration for t in measured)
             self._session.warn(
                 f"Trial {contestant.number} ({contestant.configuration}) did not hold in a fresh "
                 f"process: {fault.cause}",
-                "It is not recommended; the next best takes its place.",
+                "It is measured once more."
+                if is_left
+                else "It is not recommended; the next best takes its place.",
             )
         raise ContestantLostError
 

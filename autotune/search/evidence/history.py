@@ -129,7 +129,7 @@ class History:
         """
         trials = [t for t in self.of(configuration) if not self.is_outgrown(t)]
         if len(trials) == 1:
-            return not trials[0].is_uncertain
+            return not trials[0].may_be_repeated
         return bool(trials)
 
     def is_outgrown(self, trial: FinishedTrial) -> bool:
@@ -175,9 +175,11 @@ class History:
         """Measured trials of the search, one a configuration, that no later trial speaks against.
 
         A configuration that ran out of memory, failed or hung when it was confirmed is left out,
-        and so is one that was measured under a larger limit and does not fit the present one.
+        and so is one that was measured under a larger limit and does not fit the present one. One
+        whose process was killed from outside may be confirmed once more.
         """
         found: dict[Configuration, MeasuredTrial] = {}
+        killed: set[Configuration] = set()
         for trial in self.trials:
             match trial.outcome:
                 case Measured() if trial.is_search:
@@ -189,6 +191,8 @@ class History:
                     )
                 case OutOfMemory() if self.is_outgrown(trial):
                     pass
+                case Failed(is_killed=True) if trial.configuration not in killed:
+                    killed.add(trial.configuration)
                 case OutOfMemory() | Failed() | TimedOut():
                     found.pop(trial.configuration, None)
                 case _:

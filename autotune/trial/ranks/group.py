@@ -122,7 +122,9 @@ class RankGroup(Worker):
     def _death(self) -> OutOfMemory | Failed:
         ended = super()._death()
         if self._process.returncode == RANK_KILLED:
-            return outcome_of_exit(-signal.SIGKILL)
+            # What the kernel of another machine counted is not known here.
+            sign = self._kills.sign() if self._ranks.num_nodes == 1 else "unknown"
+            return outcome_of_exit(-signal.SIGKILL, sign=sign)
         return ended
 
     def close(self) -> None:

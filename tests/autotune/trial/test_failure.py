@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from autotune.errors import WorkloadError
 from autotune.outcome import Failed, OutOfMemory
+from probes.kills import MemorySign
 from autotune.trial.failure import chain, describe, memory_verdict, outcome_of, outcome_of_exit
 from autotune.trial.readings.live_bytes import HostBudgetExceeded
 
@@ -226,6 +227,35 @@ def test_a_killed_process_only_suggests_memory(return_code: int) -> None:
     outcome = outcome_of_exit(return_code, "step 3")
     assert isinstance(outcome, OutOfMemory)
     assert (outcome.where, outcome.is_certain) == ("host", False)
+
+
+@pytest.mark.parametrize("sign", ["kernel", "pressure"])
+def test_a_killed_process_suggests_memory_where_the_system_was_short_of_it(
+    sign: MemorySign,
+) -> None:
+    outcome = outcome_of_exit(-9, "step 3", sign=sign)
+    assert isinstance(outcome, OutOfMemory)
+    assert (outcome.where, outcome.is_certain) == ("host", False)
+
+
+def test_a_process_killed_by_somebody_has_failed_and_is_no_memory() -> None:
+    outcome = outcome_of_exit(-9, "step 3", sign="none")
+    assert outcome == Failed(
+        cause="The process was killed from outside.",
+        remedy="Somebody ended it by SIGKILL, and the system says that it was not for memory: it "
+        "may be tried once more.",
+        is_killed=True,
+    )
+    loader = RuntimeError("DataLoader worker (pid 4711) is killed by signal: Killed. ")
+    assert isinstance(outcome_of(loader, sign="kernel"), OutOfMemory)
+    killed = outcome_of(loader, sign="none")
+    assert isinstance(killed, Failed)
+    assert killed.is_killed
+    # Other signs of memory stay what they are, whatever the kernel counted.
+    assert isinstance(outcome_of(MemoryError(), sign="none"), OutOfMemory)
+    assert outcome_of_exit(-11, "loading", sign="kernel") == Failed(
+        cause="The process died of SIGSEGV. It last said: loading"
+    )
 
 
 @pytest.mark.parametrize("return_code", [-11, 139])
