@@ -242,9 +242,7 @@ class Worker:
         code = self._process.poll()
         self.close()
         said = next(filter(None, (tail(*place) for place in reversed(self._printed))), "")
-        return outcome_of_exit(
-            code if code is not None else 1, said, sign=self._kills.sign()
-        )
+        return outcome_of_exit(code if code is not None else 1, said, sign=self._kills.sign())
 
     def close(self) -> None:
         """Ends the worker and everything it started, and reaps it."""

@@ -54,6 +54,16 @@ _TEXTS: Sequence[tuple[Where, bool, Sequence[str]]] = (
     ("host", False, _MAYBE_HOST_TEXTS),
 )
 _NO_MEMORY = re.compile(r"\bCannot allocate memory\b")
+_RANK_GONE = re.compile(
+    r"/gloo/transport/.*\b(Connection closed by peer|Connection reset by peer|Read error|"
+    r"Write error|Broken pipe|Connection refused|Timed out waiting)\b",
+    re.DOTALL,
+)
+"""What gloo says where another rank is gone, behind a line of its own source."""
+_RANK_GONE_REMEDY = (
+    "The logs of the other ranks may say what ended theirs; where a whole node is gone, start "
+    "again on every node."
+)
 _SHARED_MEMORY = re.compile(r"out of shared memory|\bBus error\b|</torch_\w+>.*No space left")
 _NO_SPACE = re.compile(r"\bNo space left on device\b")
 _KILLED_REMEDY = (
@@ -152,6 +162,11 @@ def outcome_of(
         )
     if isinstance(error, AutotuneError):
         return Failed(cause=error.cause, remedy=error.remedy)
+    gone = next((m for link in chain(error) if (m := _RANK_GONE.search(_text(link)))), None)
+    if gone is not None:
+        return Failed(
+            cause=f"Another rank is gone or does not answer ({gone[1]}).", remedy=_RANK_GONE_REMEDY
+        )
     return Failed(cause=describe(error), remedy=_remedy(error))
 
 

@@ -211,6 +211,10 @@ def main(arguments: Sequence[str]) -> int:
         del os.environ[name]
     os.environ.update(inner)
     module, *rest = arguments[1:]
+    from probes.ranks.meeting import quiet_stores
+
+    with quiet_stores():
+        import torch.distributed  # noqa: F401  (every way below needs it)
     try:
         if share.endpoint is not None:
             _choose_interface(share.endpoint)

@@ -30,6 +30,7 @@ RankReply = Reply | TimedOut | Stopped
 T = TypeVar("T")
 
 _BROKEN_LINK = (
+    "Another rank is gone",
     "Connection closed by peer",
     "Connection reset by peer",
     "Broken pipe",

@@ -19,9 +19,11 @@ from autotune.errors import ExitCode
 from autotune.outcome import Failed, OutOfMemory, Stopped
 from autotune.trial.client import POLL_S, Worker, WorkerDiedError
 from autotune.trial.failure import outcome_of_exit
+from autotune.trial.logs import tail
 from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
-from probes.errors import RANK_KILLED
+from probes.errors import NODES_FAILED, RANK_KILLED
+from probes.ranks.calling import REMEDY
 from probes.ranks.launch import Ranks, rank_command
 
 
@@ -29,6 +31,16 @@ class RanksMissingError(WorkerDiedError):
     """The ranks could not be brought together."""
 
     exit_code = ExitCode.DEVICE
+
+
+class NodeLostError(RanksMissingError):
+    """A machine that ranks ran on is gone."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"A node of this run is gone. {what}",
+            "Start the same command with --resume again on every node: finished trials are kept.",
+        )
 
 
 class RankGroup(Worker):
@@ -39,6 +51,7 @@ class RankGroup(Worker):
         environment: The whole environment of every rank.
         log: File for what the ranks of this machine print outside of trials.
         ranks: How many, and where.
+        on_node_lost: Is told in words that a machine was lost which ranks ran on.
 
     A rank that reaches a command's time limit is ended by its own supervisor, and the group lives
     on.
@@ -47,9 +60,15 @@ class RankGroup(Worker):
     grace_s = 30.0
 
     def __init__(
-        self, options: WorkerOptions, environment: Mapping[str, str], log: Path, ranks: Ranks
+        self,
+        options: WorkerOptions,
+        environment: Mapping[str, str],
+        log: Path,
+        ranks: Ranks,
+        on_node_lost: Callable[[str], None] = lambda what: None,
     ) -> None:
         self._ranks = ranks
+        self._on_node_lost = on_node_lost
         # Short, since the name of such a socket must be; nobody else may enter.
         self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
         self._listener = socket.socket(socket.AF_UNIX)
@@ -121,11 +140,21 @@ class RankGroup(Worker):
 
     def _death(self) -> OutOfMemory | Failed:
         ended = super()._death()
+        if self._process.returncode == NODES_FAILED and self._is_connected and self._is_spread:
+            # The launcher's own word comes last: what ranks say is that they lost each other.
+            printed = tail(*self._printed[0]).split("\n")
+            what = printed[-1].removesuffix(REMEDY).strip()
+            self._on_node_lost(what)
+            return Failed(cause=what, remedy=REMEDY)
         if self._process.returncode == RANK_KILLED:
             # What the kernel of another machine counted is not known here.
-            sign = self._kills.sign() if self._ranks.num_nodes == 1 else "unknown"
+            sign = "unknown" if self._is_spread else self._kills.sign()
             return outcome_of_exit(-signal.SIGKILL, sign=sign)
         return ended
+
+    @property
+    def _is_spread(self) -> bool:
+        return self._ranks.num_nodes > 1
 
     def close(self) -> None:
         """Ends every rank and reaps the launcher."""

@@ -221,6 +221,7 @@ def size_of(step: Next | Over) -> int:
 
 FULL = OutOfMemory(where="device", cause="full")
 FAILED = Failed(cause="A shape does not fit.")
+KILLED = Failed(cause="The process was killed from outside.", is_killed=True)
 
 
 def fits(step_s: float = 1.0) -> Measured:
@@ -302,18 +303,14 @@ def test_what_was_killed_by_somebody_comes_again_once(before: tuple[Outcome, ...
     for number, outcome in enumerate((*before, KILLED)):
         step = next_candidate(history)
         assert isinstance(step, Next)
+        killed = step.configuration
         history = with_trial(
             history,
-            FinishedTrial(
-                number=number,
-                purpose="search",
-                configuration=step.configuration,
-                outcome=outcome,
-            ),
+            FinishedTrial(number=number, purpose="search", configuration=killed, outcome=outcome),
         )
     again = next_candidate(history)
     assert isinstance(again, Next)
-    assert again.configuration == step.configuration
+    assert again.configuration == killed
     assert again.why == "once more, since its process was killed from outside"
     history = with_trial(
         history,

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from autotune.errors import WorkloadError
 from autotune.outcome import Failed, OutOfMemory
-from probes.kills import MemorySign
 from autotune.trial.failure import chain, describe, memory_verdict, outcome_of, outcome_of_exit
 from autotune.trial.readings.live_bytes import HostBudgetExceeded
+from probes.kills import MemorySign
 
 MORE_SHARED_MEMORY = (
     "Use fewer data loader workers, or a larger /dev/shm; a smaller batch will not help."
@@ -296,3 +296,16 @@ def test_an_abort_is_memory_only_where_the_allocator_said_so_last() -> None:
     assert (outcome.where, outcome.is_certain) == ("host", False)
     assert isinstance(outcome_of_exit(1, words), Failed)
     assert isinstance(outcome_of_exit(-signal.SIGABRT, words + "\n1\n2\n3"), Failed)
+
+
+def test_a_rank_that_is_gone_is_told_in_words() -> None:
+    outcome = outcome_of(
+        RuntimeError(
+            "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Read error "
+            "[10.0.0.2]:40312: Connection reset by peer. GLHF!"
+        )
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.cause == "Another rank is gone or does not answer (Connection reset by peer)."
+    assert outcome.remedy is not None
+    assert outcome.remedy.endswith("start again on every node.")

@@ -236,15 +236,20 @@ def _ask_and_interrupt(
     )
 
 
-def test_a_rank_killed_in_the_middle_ends_the_trial_of_all(group: Group) -> None:
-    reply = _ask_and_interrupt(group, 1, signal.SIGKILL, limit_s=120.0)
+def _assert_killed(reply: GroupReply) -> str:
+    """That it was killed, and by whom where the kernel counts its own kills; its cause."""
     if read_memory_kills() is None:
         assert isinstance(reply, OutOfMemory), reply
         assert not reply.is_certain
     else:
         assert isinstance(reply, Failed), reply
         assert reply.is_killed
-    assert reply.cause.startswith("On rank 1: ")
+    return reply.cause
+
+
+def test_a_rank_killed_in_the_middle_ends_the_trial_of_all(group: Group) -> None:
+    reply = _ask_and_interrupt(group, 1, signal.SIGKILL, limit_s=120.0)
+    assert _assert_killed(reply).startswith("On rank 1: ")
     speed_of(group.ask(measure(TOGETHER, with_phases=False)))
 
 
@@ -268,9 +273,7 @@ def test_a_group_ends_with_a_rank_and_leaves_nothing_behind(group: Group) -> Non
     left = group.processes()
     directory = group.group._directory
     supervisor.kill()
-    reply = group.ask(measure(TOGETHER, with_phases=False))
-    assert isinstance(reply, OutOfMemory), reply
-    assert not reply.is_certain
+    _assert_killed(group.ask(measure(TOGETHER, with_phases=False)))
     assert not group.group.is_alive
     assert processes.wait_for(lambda: not any(p.is_running() for p in left))
     assert not directory.exists()
