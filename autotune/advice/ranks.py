@@ -154,11 +154,11 @@ def _so_often(number: float) -> str:
 
 
 def _break_even(exchange: Exchange) -> str:
-    if hides_exchange(exchange):
-        return "too little to save by averaging more seldom"
     least = break_even_steps(exchange)
     if least is None:
         return "which no number of local SGD steps makes up for"
+    if hides_exchange(exchange):
+        return "which is too little to gain by averaging more seldom"
     return f"which makes up for itself from {max(2, math.floor(least) + 1)} local SGD steps on"
 
 

@@ -233,8 +233,8 @@ def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
     ]
     if errors:
         yield (
-            f"Of {counted(len(errors), 'trial')} the peak memory was predicted before it ran; what "
-            f"was measured differs by {_percent(max(errors))}."
+            f"The peak memory of {counted(len(errors), 'trial')} was predicted before; what was "
+            f"measured differs by {_percent(max(errors))}."
         )
 
 

@@ -92,11 +92,9 @@ def test_a_killed_fork_is_memory_where_the_kernel_counted_it(
     counts: tuple[int, int],
     kind: str,
 ) -> None:
-    found = iter(counts)
+    worker, found = scripted(line, tmp_path, die_of(signal.SIGKILL)), iter(counts)
     monkeypatch.setattr(kills, "read_memory_kills", lambda root: next(found))
-    scripted(line, tmp_path, die_of(signal.SIGKILL))._answer_in_fork(
-        Envelope(body=memory_command()), None
-    )
+    worker._answer_in_fork(Envelope(body=memory_command()), None)
     reply = line.hear().body
     assert reply.kind == kind
     if isinstance(reply, OutOfMemory):
