@@ -76,6 +76,14 @@ def is_measuring(view: RunView) -> bool:
     )
 
 
+def is_rank_one(process: psutil.Process) -> bool:
+    try:
+        return process.environ().get("RANK") == "1" and process.parent() is not None
+    except psutil.Error:
+        # It has ended meanwhile.
+        return False
+
+
 def test_a_rank_and_then_a_machine_is_lost(tmp_path: Path, nodes: links.TwoNodes) -> None:
     words = command(tmp_path)
     agents = [
@@ -101,7 +109,7 @@ def test_a_rank_and_then_a_machine_is_lost(tmp_path: Path, nodes: links.TwoNodes
         ranks = [
             process
             for process in psutil.Process(agents[1].pid).children(recursive=True)
-            if process.environ().get("RANK") == "1" and process.parent() is not None
+            if is_rank_one(process)
         ]
         ranks[-1].kill()
         view = until(journal, agents, lambda view: num_finished(view) >= 2)

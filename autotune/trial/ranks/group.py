@@ -22,7 +22,8 @@ from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import tail
 from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
-from probes.errors import NODES_FAILED, RANK_KILLED
+from probes.errors import NODES_FAILED, NOT_FOR_MEMORY, RANK_KILLED
+from probes.kills import MemorySign
 from probes.ranks.calling import REMEDY
 from probes.ranks.launch import Ranks, rank_command
 
@@ -142,15 +143,18 @@ class RankGroup(Worker):
         ended = super()._death()
         if self._process.returncode == NODES_FAILED and self._is_connected and self._is_spread:
             # The launcher's own word comes last: what ranks say is that they lost each other.
-            printed = tail(*self._printed[0]).split("\n")
-            what = printed[-1].removesuffix(REMEDY).strip()
+            what = self._last_line().removesuffix(REMEDY).strip()
             self._on_node_lost(what)
             return Failed(cause=what, remedy=REMEDY)
         if self._process.returncode == RANK_KILLED:
-            # What the kernel of another machine counted is not known here.
-            sign = "unknown" if self._is_spread else self._kills.sign()
+            # Told by the launcher on the machine where it happened.
+            sign: MemorySign = "none" if NOT_FOR_MEMORY in self._last_line() else "unknown"
             return outcome_of_exit(-signal.SIGKILL, sign=sign)
         return ended
+
+    def _last_line(self) -> str:
+        lines = tail(*self._printed[0]).strip().splitlines()
+        return lines[-1] if lines else ""
 
     @property
     def _is_spread(self) -> bool:
