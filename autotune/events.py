@@ -325,6 +325,9 @@ class Confirmed:
     baseline_samples_per_s_ci95: tuple[float, float]
     memory: MemoryUse
     baseline_memory: MemoryUse | None
+    useful_speedup: float | None = None
+    """Of samples per second times sample efficiency; None where a sample of both teaches alike."""
+    useful_speedup_ci95: tuple[float, float] | None = None
     kind: Literal["confirmed"] = "confirmed"
 
 

@@ -61,12 +61,25 @@ def take(path: Path) -> Lease:
     held = read(path)
     own = mine()
     if held is not None and held != own and held.is_alive:
-        raise UsageError(
-            f"The run is already being worked on by process {held.process} on {held.host}.",
-            "Wait for it, stop it, or start another run with --name.",
-        )
+        raise taken(held, "The run", path)
     write_json(path, asdict(own))
     return own
+
+
+def taken(held: Lease, what: str, path: Path) -> UsageError:
+    """The error that tells who works on a run.
+
+    Args:
+        held: Its lease.
+        what: The run, as the sentence begins.
+        path: Where the lease is.
+    """
+    remedy = "Watch it (autotune tui), stop it, or start another run under another --name."
+    if held.host != socket.gethostname():
+        remedy += f" If that machine or its engine is gone, delete {path}."
+    return UsageError(
+        f"{what} is already being worked on by process {held.process} on {held.host}.", remedy
+    )
 
 
 def release(path: Path) -> None:

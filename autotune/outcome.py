@@ -203,6 +203,8 @@ class Failed:
     remedy: str | None = None
     log: str | None = None
     """Path of the trial's log, relative to the run directory."""
+    is_killed: bool = False
+    """Whether its process was killed from outside, which says nothing of the configuration."""
     kind: Literal["failed"] = "failed"
 
 

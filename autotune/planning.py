@@ -24,6 +24,7 @@ from autotune.search.evidence.statistics import samples_per_s_interval
 from autotune.search.preparation import prepare_job, trial_plan, worker_pool
 from autotune.search.session import Session
 from autotune.search.trials import TrialResult, run_trial
+from autotune.starting import check_link
 from autotune.view import RunView, TrialView, fold
 from probes.machine import Machine, machine_adapter
 
@@ -34,6 +35,7 @@ def plan(request: Request) -> Document:
     Raises:
         AutotuneError: The request cannot work.
     """
+    check_link(request)
     with tempfile.TemporaryDirectory(prefix="autotune-plan-") as directory:
         run = RunDirectory(Path(directory) / request.workload.name)
         run.create()

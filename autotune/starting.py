@@ -15,6 +15,8 @@ from autotune import request as requests
 from autotune.errors import UsageError
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, checked_name, find, new_name
+from probes.errors import ProbeError
+from probes.ranks import interfaces
 
 LIBRARIES = ("autotune-advisor", "torch", "transformers", "accelerate", "optuna", "datasets")
 
@@ -32,11 +34,14 @@ def prepare(
         resume: Go on with a run that exists.
 
     Raises:
-        UsageError: The run exists and is not to be resumed, is missing, or is another job; or the
-            name leads elsewhere, or to something that is no run.
+        UsageError: The run exists and is not to be resumed, is missing, is worked on, or is
+            another job; or the name leads elsewhere, or to something that is no run; or the ranks
+            are told to take an interface that is not there.
     """
+    check_link(request)
     if resume:
         run = find(run_root, name or "last")
+        check_free(run)
         _same_job(requests.load(run), request, run)
         # What was asked of an engine that has ended is not meant for the next one.
         control.take(run.control)
@@ -48,22 +53,46 @@ def prepare(
         raise UsageError(
             f"{run.path} exists and is no run.", "Choose another --name, or another --run-dir."
         )
+    check_free(run)
     if run.request.exists() and not fresh:
         raise UsageError(
             f"There is a run {run.name!r} already.",
             "Go on with it by --resume, replace it by --fresh, or choose another --name.",
-        )
-    held = lease.read(run.lease)
-    if held is not None and held.is_alive:
-        raise UsageError(
-            f"The run {run.name!r} is being worked on by process {held.process} on {held.host}.",
-            "Stop it first, or choose another --name.",
         )
     run.create()
     if fresh:
         _forget(run)
     requests.save(request, run)
     return run
+
+
+def check_link(request: Request) -> None:
+    """Checks that ranks can take the network interface that the environment names for them.
+
+    Raises:
+        UsageError: There is no such interface here.
+    """
+    if request.processes == 1 or request.alone:
+        return
+    try:
+        interfaces.check_named(os.environ)
+    except ProbeError as error:
+        raise UsageError(error.cause, error.remedy) from error
+
+
+def check_free(run: RunDirectory, *, own_process: int | None = None) -> None:
+    """Checks that nobody works on a run.
+
+    Args:
+        run: The run.
+        own_process: Whoever is no stranger there.
+
+    Raises:
+        UsageError: A living engine does, or may do so on another machine.
+    """
+    held = lease.read(run.lease)
+    if held is not None and held.process != own_process and held.is_alive:
+        raise lease.taken(held, f"The run {run.name!r}", run.lease)
 
 
 def _same_job(before: Request, now: Request, run: RunDirectory) -> None:

@@ -100,6 +100,11 @@ def format_quantity(value: float, unit: str) -> str:
     return f"{_three_figures(scaled)} {prefix}{unit}"
 
 
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """A number of things: `1 trial`, `3 trials`."""
+    return f"{number} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def format_change(ratio: float) -> str:
     """A ratio as a change in per cent: 1.41 is `+41 %`, 0.9 is `−10 %`."""
     per_cent = (ratio - 1) * 100

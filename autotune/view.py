@@ -6,6 +6,7 @@ watch the run live or read its journal a year later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Reversible
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, assert_never
@@ -342,9 +343,12 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
         case FilesExported():
             return replace(view, exported=event)
         case WarningRaised():
-            return (
-                view if event in view.warnings else replace(view, warnings=(*view.warnings, event))
-            )
+            # An engine that goes on with a run finds the same again, in other figures.
+            text = _without_figures(event.cause)
+            if any(_without_figures(w.cause) == text for w in view.warnings):
+                latest = (event if _without_figures(w.cause) == text else w for w in view.warnings)
+                return replace(view, warnings=tuple(latest))
+            return replace(view, warnings=(*view.warnings, event))
         case HoldChanged():
             return replace(view, held=event.held)
         case NoteAdded():
@@ -353,3 +357,8 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
             return replace(view, ended=event, stage="done", progress=None)
         case _:
             assert_never(event)
+
+
+def _without_figures(cause: str) -> str:
+    """A warning's text; which trial it speaks of stays."""
+    return re.sub(r"(?<!Trial )\b\d+(?:\.\d+)?\b", "#", cause)

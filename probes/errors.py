@@ -6,6 +6,8 @@ RANK_FAILED = 1
 """Code of the launcher's wrapper where a rank failed; its last line on stderr says which."""
 RANK_KILLED = 4
 """The same where a signal ended the rank, as the kernel's does for want of memory."""
+NOT_FOR_MEMORY = "not for want of memory"
+"""Words of that last line where the rank was killed and its machine's kernel says so."""
 NODES_FAILED = 3
 """Code of the wrapper where the nodes did not come together, or one was lost."""
 

@@ -135,6 +135,16 @@ def _host(root: Path) -> tuple[int, int]:
     return total_bytes, available_bytes
 
 
+def memory_group_directories(root: Path = Path("/")) -> Iterator[Path]:
+    """Directories of the control groups that bound the memory of this process, its own first.
+
+    Args:
+        root: Where `proc` and `sys` are looked for.
+    """
+    for group in _groups(root, "memory"):
+        yield group.directory
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     version: int

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from autotune.configuration import Configuration
 from autotune.outcome import MemoryUse
 from autotune.search.evidence.history import History
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 from autotune.view import RunView
 from autotune.workload.facts import WorkloadFacts
 
@@ -101,7 +101,10 @@ def not_covered(
     yield "Only speed and memory were measured: no claim is made about the final quality."
     untried = len(history.open_candidates)
     if untried:
-        yield f"{untried} candidate(s) were neither tried nor ruled out by a measurement."
+        yield (
+            f"{counted(untried, 'candidate was', 'candidates were')} neither tried nor ruled out "
+            "by a measurement."
+        )
 
 
 def _beside_training(view: RunView) -> Iterator[str]:

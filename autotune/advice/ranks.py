@@ -7,9 +7,15 @@ from collections.abc import Iterator
 
 from autotune.configuration import Configuration
 from autotune.cost.batch_advice import advice_for_clipping
-from autotune.cost.communication import Rate, break_even_steps
+from autotune.cost.communication import (
+    DDP_STAYS,
+    Rate,
+    break_even_steps,
+    hides_exchange,
+)
 from autotune.cost.decision import Rival, Way, explain
 from autotune.cost.drift import describe_drift
+from autotune.events import LocalSGDPredicted
 from autotune.outcome import Exchange, Measured
 from autotune.search.evidence.finished import MeasuredTrial
 from autotune.search.evidence.history import History
@@ -18,7 +24,6 @@ from autotune.search.link import link_in
 from autotune.units import (
     format_bytes,
     format_quantity,
-    format_seconds,
     format_short_time,
 )
 from autotune.view import RunView
@@ -40,13 +45,13 @@ def rank_reasons(
         yield "Local SGD is left out: one process has nobody to average with."
         return
     yield from _decision(view, history, configuration)
-    yield from _exchange(history)
+    yield from _exchange(view, history)
     yield from _link(view)
     for ruled_out in history.space.ruled_out:
         if ruled_out.what.startswith("local SGD"):
             yield f"Local SGD is left out: {ruled_out.reason}."
     if view.local_sgd is not None:
-        yield view.local_sgd.sentence
+        yield _prediction(view.local_sgd, history, configuration)
     yield from _drift(view, configuration)
     if configuration.local_sgd_steps > 1 and facts.clips_gradients:
         yield advice_for_clipping(
@@ -55,6 +60,17 @@ def rank_reasons(
             num_ranks=configuration.world_size,
             max_grad_norm=facts.hyperparameters.max_grad_norm,
         )
+
+
+def _prediction(
+    predicted: LocalSGDPredicted, history: History, configuration: Configuration
+) -> str:
+    """What was predicted of local SGD, and of which readings."""
+    sentence = predicted.sentence
+    if configuration.local_sgd_steps > 1 and sentence.startswith(DDP_STAYS):
+        # It was taken for another reason than this.
+        sentence = f"Unasked, DDP would have stayed{sentence.removeprefix(DDP_STAYS)}"
+    return sentence
 
 
 def _decision(view: RunView, history: History, configuration: Configuration) -> Iterator[str]:
@@ -109,31 +125,40 @@ def _rival(
     return Rival(way=ways[best], ratio=gains[best].value, ratio_interval=gains[best].interval)
 
 
-def _exchange(history: History) -> Iterator[str]:
-    """Where the time of a step on all ranks goes."""
-    trial = history.standing.best([t for t in history.measured if t.measured.exchange is not None])
+def _exchange(view: RunView, history: History) -> Iterator[str]:
+    """Where the time of a step on all ranks goes, in the trial that local SGD was reckoned from."""
+    known = [t for t in history.measured if t.measured.exchange is not None]
+    reckoned = [t for t in known if view.local_sgd and t.number == view.local_sgd.trial]
+    trial = history.standing.best(reckoned or known)
     if trial is None or trial.measured.exchange is None:
         return
     exchange = trial.measured.exchange
-    share = exchange.exposed_s / exchange.ddp_step_s if exchange.ddp_step_s else 0.0
+    share = exchange.exposed_s / exchange.compute_s if exchange.compute_s else 0.0
     yield (
-        f"At {trial.configuration}, exchanging gradients adds {format_seconds(exchange.exposed_s)} "
-        f"to {format_seconds(exchange.compute_s)} of computation a step ({share:.0%} of it); one "
-        f"averaging of {format_bytes(exchange.averaging_bytes)} takes "
-        f"{format_seconds(exchange.averaging_s)}, {_break_even(exchange)}."
+        f"In trial {trial.number} ({trial.configuration}), exchanging gradients comes to "
+        f"{format_short_time(exchange.exposed_s)} a step on top of "
+        f"{format_short_time(exchange.compute_s)} of computation ({share:.0%} more); one averaging "
+        f"of {format_bytes(exchange.averaging_bytes)} takes "
+        f"{format_short_time(exchange.averaging_s)}, {_break_even(exchange)}."
     )
     if exchange.collectives:
         yield (
-            f"Besides, the ranks meet {exchange.num_collectives_per_step:g} time(s) in every step "
+            f"Besides, the ranks meet {_so_often(exchange.num_collectives_per_step)} in every step "
             f"({', '.join(exchange.collectives)}): average_tokens_across_devices, dispatched "
             "batches, logging or metrics do that."
         )
+
+
+def _so_often(number: float) -> str:
+    return "once" if number == 1 else f"{number:g} times"
 
 
 def _break_even(exchange: Exchange) -> str:
     least = break_even_steps(exchange)
     if least is None:
         return "which no number of local SGD steps makes up for"
+    if hides_exchange(exchange):
+        return "which is too little to gain by averaging more seldom"
     return f"which makes up for itself from {max(2, math.floor(least) + 1)} local SGD steps on"
 
 

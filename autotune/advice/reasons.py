@@ -8,11 +8,11 @@ from dataclasses import replace
 from autotune.advice.ranks import rank_reasons
 from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.events import Confirmed
-from autotune.outcome import Measured, OutOfMemory
+from autotune.outcome import Interval, Measured, OutOfMemory
 from autotune.search.batch_size import advice, noise_of
 from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
-from autotune.units import format_bytes, format_change, format_rate
+from autotune.units import counted, format_bytes, format_change, format_rate
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
 
@@ -47,7 +47,7 @@ def reasons(
             f"At its peak, on the longest samples, it occupies "
             f"{format_bytes(confirmed.memory.total_bytes)} of {format_bytes(limit)} "
             f"({view.machine.limit_source}); {format_bytes(limit - view.machine.usable_bytes)} of "
-            "that stay free as a margin."
+            "that are never filled, as a margin."
         )
     yield from _batch_reasons(view, history, configuration, facts)
     yield from shared_reasons(view)
@@ -84,7 +84,9 @@ def _batch_reasons(
 def _speed_reason(
     view: RunView, history: History, configuration: Configuration, confirmed: Confirmed
 ) -> str:
-    rounds = f"in {confirmed.num_pairs} interleaved rounds, each in its own fresh process"
+    rounds = (
+        f"in {counted(confirmed.num_pairs, 'interleaved round')}, each in its own fresh process"
+    )
     if configuration == history.space.baseline:
         return _why_no_change(view, history, rounds)
     if confirmed.baseline_number is None:
@@ -100,12 +102,70 @@ def _speed_reason(
             f"The baseline {history.space.baseline} could not be measured; of what could, this is "
             f"the fastest, measured again {rounds}."
         )
-    low, high = confirmed.speedup_ci95
-    change = f"{format_change(confirmed.speedup)} (95 %: {format_change(low)} to "
-    change += f"{format_change(high)}) samples per second against {history.space.baseline}"
+    change = (
+        f"{_change(confirmed.speedup, confirmed.speedup_ci95)} samples per second against "
+        f"{history.space.baseline}"
+    )
+    useful = _useful(confirmed)
+    if not history.may_be_chosen(history.space.baseline):
+        return _as_asked(history, configuration, confirmed, f"{change}, {rounds}", useful)
     if confirmed.is_tie:
-        return f"It is as fast as the baseline ({change}, {rounds}) and leaves more memory free."
-    return f"{change}, {rounds}."
+        same = "as fast as" if useful is None else "as good as"
+        weighed = f"; {useful}" if useful is not None else ""
+        why = _why_of_those_that_tie(history, configuration, confirmed)
+        return f"It is {same} the baseline ({change}, {rounds}{weighed}){why}."
+    return f"{change}, {rounds}{f'; {useful}' if useful is not None else ''}."
+
+
+def _change(value: float, interval: Interval) -> str:
+    low, high = interval
+    return f"{format_change(value)} (95 %: {format_change(low)} to {format_change(high)})"
+
+
+def _useful(confirmed: Confirmed) -> str | None:
+    """The change of what is learnt per second; None where a sample teaches alike."""
+    if confirmed.useful_speedup is None or confirmed.useful_speedup_ci95 is None:
+        return None
+    change = _change(confirmed.useful_speedup, confirmed.useful_speedup_ci95)
+    return f"{change} useful samples per second, weighed with what a sample teaches"
+
+
+def _as_asked(
+    history: History,
+    configuration: Configuration,
+    confirmed: Confirmed,
+    change: str,
+    useful: str | None,
+) -> str:
+    """What stands because it was asked for, whatever it is worth, and what it is worth."""
+    found = f"{change}{f'; {useful}' if useful is not None else ''}"
+    value = confirmed.useful_speedup or confirmed.speedup
+    verdict = "That is expected to be worse than the baseline" if value < 1 else ""
+    if confirmed.is_tie:
+        verdict = "That is not shown to be better than the baseline"
+        if value < 1:
+            verdict += ", and expected to be worse"
+    steps = history.required_local_sgd_steps
+    rest = f" {verdict}: --local-sgd auto leaves the choice to what is measured." if verdict else ""
+    return (
+        f"Local SGD every {steps} steps is taken because it was asked for. "
+        f"{configuration}: {found}.{rest}"
+    )
+
+
+def _why_of_those_that_tie(
+    history: History, configuration: Configuration, confirmed: Confirmed
+) -> str:
+    """What speaks for one of two that are as good, where something does."""
+    baseline, before = history.space.baseline, confirmed.baseline_memory
+    if configuration.world_size < baseline.world_size:
+        return " and needs fewer processes"
+    after_bytes = confirmed.memory.total_bytes
+    if before is None or after_bytes >= before.total_bytes:
+        return ""
+    if history.is_same_memory(before.total_bytes, after_bytes):
+        return ""
+    return " and leaves more memory free"
 
 
 def _why_no_change(view: RunView, history: History, rounds: str) -> str:
@@ -138,8 +198,9 @@ def shared_reasons(view: RunView) -> Iterator[str]:
     if origins:
         hosts = sorted({origin.host for origin in origins})
         yield (
-            f"{len(origins)} trial(s) were run on {', '.join(hosts)}, by engines that share the "
-            "study on machines like this one; what the last rounds compare was measured here."
+            f"{counted(len(origins), 'trial was', 'trials were')} run on {', '.join(hosts)}, by "
+            "engines that share the study on machines like this one; what the last rounds compare "
+            "was measured here."
         )
 
 
@@ -147,17 +208,26 @@ def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
     ran_out = [t for t in history.trials if isinstance(t.outcome, OutOfMemory)]
     by_trials = [r for r in history.regions if r.by_memory and not r.is_foreseen]
     closed = sum(len(r.configurations) for r in by_trials)
-    if ran_out:
-        smallest = min(ran_out, key=lambda t: t.configuration.micro_batch_size)
-        yield (
-            f"{len(ran_out)} trial(s) ran out of memory, the smallest at "
-            f"{smallest.configuration}; {closed} further candidate(s) were ruled out by that."
-        )
+    certain = [t for t in ran_out if not t.is_uncertain]
+    suspected = [t for t in ran_out if t.is_uncertain]
+    for found, what in (
+        (certain, "ran out of memory"),
+        (suspected, "ended by a kill that was probably for want of memory"),
+    ):
+        if not found:
+            continue
+        smallest = min(found, key=lambda t: t.configuration.micro_batch_size)
+        more = ", the smallest" if len(found) > 1 else ""
+        sentence = f"{counted(len(found), 'trial')} {what}{more} at {smallest.configuration}"
+        if closed and found is (certain or suspected):
+            ruled_out = counted(closed, "further candidate was", "further candidates were")
+            sentence += f"; {ruled_out} ruled out by that"
+        yield f"{sentence}."
     foreseen = sum(len(r.configurations) for r in history.regions if r.is_foreseen)
     if foreseen:
         yield (
-            f"{foreseen} candidate(s) were never run: a step traced on tensors without data "
-            "predicts that they need more than may be filled."
+            f"{counted(foreseen, 'candidate was', 'candidates were')} never run: a step traced on "
+            "tensors without data predicts a need of more than may be filled."
         )
     errors = [
         abs(t.predicted_bytes / t.measured.memory.total_bytes - 1)
@@ -166,7 +236,7 @@ def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
     ]
     if errors:
         yield (
-            f"Of {len(errors)} trial(s) the peak memory was predicted before they ran; what was "
+            f"The peak memory of {counted(len(errors), 'trial')} was predicted before; what was "
             f"measured differs by {_percent(max(errors))}."
         )
 

@@ -83,6 +83,7 @@ def overview(run: RunDirectory, view: RunView) -> dict[str, object]:
         "state": state(run, view),
         "configuration": chosen.configuration.to_json() if chosen else None,
         "speedup": speedup,
+        "useful_speedup": view.confirmed.useful_speedup if view.confirmed else None,
         "confirmed": view.confirmed is not None,
         "trials": view.num_search_trials,
         "created_unix_s": view.created_unix_s or None,

@@ -104,10 +104,21 @@ def _figures(answer: Answer) -> list[str]:
         rows.append(
             (
                 "change",
-                f"{format_change(answer.speedup.value)} over {answer.baseline.configuration} "
+                f"{format_change(answer.speedup.value)} samples/s over "
+                f"{answer.baseline.configuration} "
                 f"(95 %: {format_change(low)} to {format_change(high)})",
             )
         )
+        efficiency = answer.sample_efficiency
+        if efficiency.basis != "not needed":
+            useful = format_change(answer.speedup.value * efficiency.value)
+            rows.append(
+                (
+                    "useful",
+                    f"{useful} useful samples/s: a sample teaches {100 * efficiency.value:.0f} % "
+                    f"of what one of the baseline's does ({efficiency.basis})",
+                )
+            )
     rows += [
         (
             "memory",

@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from autotune.cost.learning import NOT_NEEDED, LocalSGDModel, SampleEfficiency
 from autotune.outcome import Exchange, Interval
 
+DDP_STAYS = "DDP stays"
+"""How the sentence of a choice against local SGD begins."""
 HIDDEN_RATIO = 1.1
 """A DDP step up to this many times the bare computation hides its exchange: nothing to gain."""
 WORTH_HAVING = 0.1
@@ -225,4 +227,4 @@ def _sentence(
             f"as good, but not surely better ({times(interval[0])} to {times(interval[1])})"
         )
     end = "" if over_one is None else f" It is {times(over_one)} times one process."
-    return f"DDP stays: {why}.{end}"
+    return f"{DDP_STAYS}: {why}.{end}"

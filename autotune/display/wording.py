@@ -40,6 +40,7 @@ from autotune.events import (
 )
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
 from autotune.units import (
+    counted,
     format_bytes,
     format_change,
     format_quantity,
@@ -168,7 +169,7 @@ def lines(event: Event, view: RunView) -> list[str]:
             finished = view.trial(event.number)
             ratio = speedup(finished, view) if finished else None
             change = (
-                f", {format_change(ratio)}"
+                f", {format_change(ratio)} samples/s"
                 if ratio is not None and event.purpose == "search"
                 else ""
             )
@@ -198,7 +199,12 @@ def lines(event: Event, view: RunView) -> list[str]:
             return [f"✓ gradient noise scale {noise_scale(event)}"]
         case BestChanged():
             is_other = event.speedup is not None and event.speedup != 1.0
-            change = f", {format_change(event.speedup or 1.0)}" if is_other else ""
+            change = ""
+            if is_other:
+                change = (
+                    f", {format_change(event.speedup or 1.0)} {_measure(event.number, view)}, "
+                    "compared batch by batch"
+                )
             rate = f"{format_rate(event.samples_per_s)} samples/s"
             return [f"  best is trial {event.number}: {rate}{change}"]
         case SearchEnded():
@@ -225,9 +231,42 @@ def lines(event: Event, view: RunView) -> list[str]:
         case NoteAdded():
             return [f"  note: {one_line(event.text)}"]
         case RunEnded():
-            return [f"run ended: {one_line(event.reason)}"]
+            return [f"run ended: {ending(event)}"]
         case _:
             assert_never(event)
+
+
+def _measure(number: int, view: RunView) -> str:
+    """What a trial is compared by with the baseline: where its samples teach less, that counts."""
+    trial, baseline = view.trial(number), view.baseline
+    if trial is None or baseline is None:
+        return "samples/s"
+    one, other = trial.configuration, baseline.configuration
+    is_alike = (one.local_sgd_steps, one.global_batch_size) == (
+        other.local_sgd_steps,
+        other.global_batch_size,
+    )
+    return "samples/s" if is_alike else "useful samples/s"
+
+
+_ENDINGS: Mapping[str, str] = {
+    "UsageError": "what was asked for cannot work",
+    "WorkloadError": "the model or the data cannot be used",
+    "DeviceError": "a device is not available",
+    "RanksMissingError": "the processes did not come together",
+    "WorkerDiedError": "a process of it died",
+    "NothingFeasible": "no configuration works",
+    "Unconfirmed": "nothing was confirmed in time",
+    "ExportError": "a file could not be written",
+    "JournalError": "the run directory cannot be read",
+}
+
+
+def ending(event: RunEnded) -> str:
+    """Why a run ended, in plain words; the journal has the name of an error."""
+    if event.reason.isidentifier() and not event.reason.islower():
+        return _ENDINGS.get(event.reason, "it failed")
+    return one_line(event.reason)
 
 
 def run_state(view: RunView, *, is_alive: bool) -> str:
@@ -266,8 +305,8 @@ def study(event: StudyOpened) -> str:
     if not event.hosts:
         found = "no trials of others yet"
     else:
-        plural = "" if event.num_trials == 1 else "s"
-        found = f"{event.num_trials} finished trial{plural} of others, {event.num_running} running"
+        found = f"{counted(event.num_trials, 'finished trial')} of others"
+        found += f", {event.num_running} running" if event.num_running else ""
         found += f" ({one_line(', '.join(event.hosts))})"
     return f"✓ {'joined again: ' if event.again else ''}{where}: {found}"
 
@@ -287,14 +326,18 @@ def progress(event: TrialProgressed) -> str:
 def confirmation(event: Confirmed) -> str:
     """What measuring again, interleaved, showed."""
     low, high = event.speedup_ci95
+    rounds = counted(event.num_pairs, "pair")
     change = (
-        f"{format_change(event.speedup)} "
-        f"(95 %: {format_change(low)} to {format_change(high)}, {event.num_pairs} pairs)"
+        f"{format_change(event.speedup)} samples/s "
+        f"(95 %: {format_change(low)} to {format_change(high)}, {rounds})"
     )
+    if event.useful_speedup is not None:
+        change += f", {format_change(event.useful_speedup)} useful samples/s"
     if event.baseline_number in (None, event.number):
         return f"trial {event.number} measured again: {format_rate(event.samples_per_s)} samples/s"
     if event.is_tie:
-        return f"trial {event.number} and the baseline are equally fast: {change}"
+        equal = "equally fast" if event.useful_speedup is None else "equally good"
+        return f"trial {event.number} and the baseline are {equal}: {change}"
     return f"trial {event.number} confirmed against the baseline: {change}"
 
 

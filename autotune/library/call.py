@@ -37,7 +37,7 @@ from autotune.request import Request, SamplerName
 from autotune.run_directory import RunDirectory
 from autotune.sharing import check_shared, shared_goal
 from autotune.sound import check_request
-from autotune.starting import engine_environment, prepare, start_engine
+from autotune.starting import check_link, engine_environment, prepare, start_engine
 from autotune.view import RunView, fold
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
@@ -331,6 +331,7 @@ class _Call:
 
     def _prepared(self) -> RunDirectory:
         """A new run, or the one that the same call left unfinished."""
+        check_link(self._request)
         begun = None
         if not self._fresh and self._name is None:
             begun = stored.unfinished(self._request, self._root)

@@ -66,9 +66,10 @@ def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
         The verdict; None where the budget or a request ended it first, or nothing is left.
 
     Raises:
-        AutotuneError: A worker could not load the workload again.
+        AutotuneError: A worker could not load the workload again, or a machine is gone.
     """
     while True:
+        engine.pool.check_nodes()
         leaders = engine.history.leaders[:NUM_LEADERS]
         if not leaders or engine.session.should_end() or engine.session.remaining_s <= 0:
             return None
@@ -182,10 +183,14 @@ class _Contest:
             if other is not contestant:
                 self._finish(other, Stopped(cause="Another configuration did not hold."))
         if isinstance(fault, Failed | TimedOut):
+            measured = self._engine.history.measured
+            is_left = any(t.configuration == contestant.configuration for t in measured)
             self._session.warn(
                 f"Trial {contestant.number} ({contestant.configuration}) did not hold in a fresh "
                 f"process: {fault.cause}",
-                "It is not recommended; the next best takes its place.",
+                "It is measured once more."
+                if is_left
+                else "It is not recommended; the next best takes its place.",
             )
         raise ContestantLostError
 
@@ -217,7 +222,7 @@ class _Contest:
 
         That is plain data parallel before local SGD, and then fewer processes, as long as the
         rounds leave open which is faster; then the one that leaves the most memory free, as long
-        as it costs next to nothing.
+        as it costs next to nothing; and where memory is the same, the faster one.
         """
         reference = self._reference()
         may_be_chosen = self._engine.history.may_be_chosen
@@ -227,9 +232,11 @@ class _Contest:
         simplest = min(simplicity(c.configuration) for c in tied)
         simple = [c for c in tied if simplicity(c.configuration) == simplest]
         fastest = self._fastest(simple, reference)
-        return min(
-            (c for c in simple if c is fastest or self._gain(c, fastest).is_tie),
-            key=lambda c: c.total_bytes,
+        near = [c for c in simple if c is fastest or self._gain(c, fastest).is_tie]
+        least_bytes = min(c.total_bytes for c in near)
+        return self._fastest(
+            [c for c in near if self._engine.history.is_same_memory(c.total_bytes, least_bytes)],
+            reference,
         )
 
     def _fastest(self, contestants: Sequence[Contestant], reference: Contestant) -> Contestant:
@@ -253,7 +260,10 @@ class _Contest:
                 self._finish(contestant, Stopped(cause="The run was stopped meanwhile."))
             return None
         leader, reference = self._leader(), self._reference()
-        ratio = self._ratio(leader, reference)
+        ratio, gain = self._ratio(leader, reference), self._gain(leader, reference)
+        weighs = self._engine.history.weighs_differently(
+            leader.configuration, reference.configuration
+        )
         for contestant in self._contestants:
             self._finish(contestant, contestant.measured())
         best, base = leader.speed, reference.speed
@@ -263,7 +273,7 @@ class _Contest:
             speedup=ratio.value,
             speedup_ci95=ratio.interval,
             num_pairs=rounds,
-            is_tie=leader is not reference and is_tie(self._gain(leader, reference)),
+            is_tie=leader is not reference and is_tie(gain),
             settled=self._is_settled(rounds),
             samples_per_s=best.samples_per_s,
             samples_per_s_ci95=samples_per_s_interval(best),
@@ -271,6 +281,8 @@ class _Contest:
             baseline_samples_per_s_ci95=samples_per_s_interval(base),
             memory=leader.memory,
             baseline_memory=reference.memory if reference.is_baseline else None,
+            useful_speedup=gain.value if weighs else None,
+            useful_speedup_ci95=gain.interval if weighs else None,
         )
         self._session.emit(event)
         return Verdict(event=event, chosen=leader.configuration)

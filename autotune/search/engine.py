@@ -190,7 +190,13 @@ class Engine:
         return self._slowest_s / 2
 
     def run(self, configuration: Configuration, purpose: Purpose, why: str) -> FinishedTrial:
-        """Runs one trial of the search and takes it into the history."""
+        """Runs one trial of the search and takes it into the history.
+
+        Raises:
+            AutotuneError: A machine that ranks ran on is gone, or a worker could not load the
+                workload again.
+        """
+        self.pool.check_nodes()
         number = self.take_number()
         self.started(number, configuration, purpose, why)
         limit_s = max(LEAST_TIME_LIMIT_S, TIME_LIMIT_FACTOR * self._slowest_s)

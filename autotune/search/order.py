@@ -97,6 +97,10 @@ def _next_in(history: History) -> Next | Over:
     """The next candidate of one arm."""
     if not history.open_candidates:
         return Over(reason="every candidate was tried or ruled out")
+    killed = (t.configuration for t in history.trials if t.is_killed)
+    again = next((c for c in killed if history.is_open(c)), None)
+    if again is not None:
+        return Next(configuration=again, why="once more, since its process was killed from outside")
     if not history.measured:
         return _first_that_works(history)
     outlook = Outlook(history)

@@ -21,6 +21,7 @@ from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.process import redirected_output, scratch_directory
 from autotune.trial.protocol import AwaitBeside, BesideEnded, StartBeside
+from probes.kills import KillWatch
 from probes.lifetime import die_with_parent
 
 if TYPE_CHECKING:
@@ -45,10 +46,12 @@ class Beside:
         self._process: int | None = None
         self._log: Path | None = None
         self._log_start = 0
+        self._kills = KillWatch()
 
     def start(self, command: StartBeside, workload: LoadedWorkload, log: Path | None) -> None:
         """Starts the work; the workload of this process stays as it is."""
         self._log, self._log_start = log, end_of(log)
+        self._kills = KillWatch()
         parent = os.getpid()
         child = os.fork()
         if child == 0:
@@ -85,7 +88,8 @@ class Beside:
                 code = os.waitstatus_to_exitcode(status)
                 if code == _DONE:
                     return BesideEnded()
-                return outcome_of_exit(code, tail(self._log, self._log_start))
+                said = tail(self._log, self._log_start)
+                return outcome_of_exit(code, said, sign=self._kills.sign())
             if time.monotonic() > deadline_s:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)

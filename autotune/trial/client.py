@@ -33,6 +33,7 @@ from autotune.trial.protocol import (
     envelope_adapter,
 )
 from autotune.trial.worker import WorkerOptions
+from probes.kills import KillWatch
 
 POLL_S = 0.05
 GRACE_S = 5.0
@@ -60,6 +61,7 @@ class Worker:
         self._printed: list[tuple[Path, int]] = [(log, end_of(log))]
         """Logs of this worker and where its own lines begin, the latest last."""
         self._is_closed = False
+        self._kills = KillWatch()
         self._number = 0
         self._buffer = b""
         self.ready: Ready | None = None
@@ -167,6 +169,7 @@ class Worker:
             meeting: For one of several ranks, the name under which they meet for this command.
         """
         self.is_used = self.is_used or not isinstance(command, StartBeside | AwaitBeside)
+        self._kills = KillWatch()
         self._number += 1
         envelope = Envelope(
             body=command,
@@ -239,7 +242,7 @@ class Worker:
         code = self._process.poll()
         self.close()
         said = next(filter(None, (tail(*place) for place in reversed(self._printed))), "")
-        return outcome_of_exit(code if code is not None else 1, said)
+        return outcome_of_exit(code if code is not None else 1, said, sign=self._kills.sign())
 
     def close(self) -> None:
         """Ends the worker and everything it started, and reaps it."""

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 from autotune.errors import AutotuneError
 from autotune.outcome import Failed, OutOfMemory
+from probes.kills import MemorySign
 
 Where: TypeAlias = Literal["device", "host"]
 
@@ -40,8 +41,9 @@ _HOST_TEXTS = (
     r"\bstd::bad_alloc\b",
 )
 _MAYBE_DEVICE_TEXTS = (r"\bCUBLAS_STATUS_NOT_INITIALIZED\b", r"\bCUDNN_STATUS_NOT_INITIALIZED\b")
+_KILLED_LOADER = r"\bDataLoader worker .* is killed by signal: Killed\b"
 _MAYBE_HOST_TEXTS = (
-    r"\bDataLoader worker .* is killed by signal: Killed\b",
+    _KILLED_LOADER,
     # oneDNN says no more than this when its own allocation is refused.
     r"\bcould not create a primitive\b",
 )
@@ -52,8 +54,22 @@ _TEXTS: Sequence[tuple[Where, bool, Sequence[str]]] = (
     ("host", False, _MAYBE_HOST_TEXTS),
 )
 _NO_MEMORY = re.compile(r"\bCannot allocate memory\b")
+_RANK_GONE = re.compile(
+    r"/gloo/transport/.*\b(Connection closed by peer|Connection reset by peer|Read error|"
+    r"Write error|Broken pipe|Connection refused|Timed out waiting)\b",
+    re.DOTALL,
+)
+"""What gloo says where another rank is gone, behind a line of its own source."""
+_RANK_GONE_REMEDY = (
+    "The logs of the other ranks may say what ended theirs; where a whole node is gone, start "
+    "again on every node."
+)
 _SHARED_MEMORY = re.compile(r"out of shared memory|\bBus error\b|</torch_\w+>.*No space left")
 _NO_SPACE = re.compile(r"\bNo space left on device\b")
+_KILLED_REMEDY = (
+    "Somebody ended it by SIGKILL, and the system says that it was not for memory: it may be tried "
+    "once more."
+)
 _SHARED_MEMORY_REMEDY = (
     "Use fewer data loader workers, or a larger /dev/shm; a smaller batch will not help."
 )
@@ -121,9 +137,19 @@ def _verdict(error: BaseException) -> MemoryVerdict | None:
     return None
 
 
-def outcome_of(error: BaseException, *, limit_bytes: int | None = None) -> OutOfMemory | Failed:
-    """Turns an exception of a trial into its outcome."""
+def outcome_of(
+    error: BaseException, *, limit_bytes: int | None = None, sign: MemorySign = "unknown"
+) -> OutOfMemory | Failed:
+    """Turns an exception of a trial into its outcome.
+
+    Args:
+        error: What was raised.
+        limit_bytes: What the trial might have occupied.
+        sign: What points to memory, where a process of the trial was killed.
+    """
     verdict = memory_verdict(error)
+    if verdict is not None and sign == "none" and re.search(_KILLED_LOADER, verdict.text):
+        return Failed(cause=describe(error), remedy=_KILLED_REMEDY, is_killed=True)
     if verdict is not None:
         return OutOfMemory(
             where=verdict.where,
@@ -136,6 +162,11 @@ def outcome_of(error: BaseException, *, limit_bytes: int | None = None) -> OutOf
         )
     if isinstance(error, AutotuneError):
         return Failed(cause=error.cause, remedy=error.remedy)
+    gone = next((m for link in chain(error) if (m := _RANK_GONE.search(_text(link)))), None)
+    if gone is not None:
+        return Failed(
+            cause=f"Another rank is gone or does not answer ({gone[1]}).", remedy=_RANK_GONE_REMEDY
+        )
     return Failed(cause=describe(error), remedy=_remedy(error))
 
 
@@ -198,7 +229,9 @@ def _first_line(text: str, limit: int = 300) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def outcome_of_exit(return_code: int, log_tail: str = "") -> OutOfMemory | Failed:
+def outcome_of_exit(
+    return_code: int, log_tail: str = "", *, sign: MemorySign = "unknown"
+) -> OutOfMemory | Failed:
     """The outcome of a process that died without an answer.
 
     The log is quoted, never searched for the words "out of memory": a program may log anything.
@@ -206,14 +239,11 @@ def outcome_of_exit(return_code: int, log_tail: str = "") -> OutOfMemory | Faile
     Args:
         return_code: As `subprocess` reports it: negative for a signal.
         log_tail: The last lines it printed.
+        sign: What points to memory, where it was killed.
     """
     killed_by = _signal(return_code)
     if killed_by == signal.SIGKILL:
-        return OutOfMemory(
-            where="host",
-            cause="The process was killed from outside, probably by the system for its memory.",
-            is_certain=False,
-        )
+        return _killed(sign)
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
     # A C++ program that nobody catches this in aborts, with these words as its last ones.
     if killed_by == signal.SIGABRT and any("'std::bad_alloc'" in line for line in lines[-3:]):
@@ -230,6 +260,21 @@ def outcome_of_exit(return_code: int, log_tail: str = "") -> OutOfMemory | Faile
         cause=f"{cause} It last said: {_first_line(lines[-1])}" if lines else cause,
         remedy=_SHARED_MEMORY_REMEDY if killed_by == signal.SIGBUS else None,
     )
+
+
+def _killed(sign: MemorySign) -> OutOfMemory | Failed:
+    match sign:
+        case "none":
+            return Failed(
+                cause="The process was killed from outside.", remedy=_KILLED_REMEDY, is_killed=True
+            )
+        case "kernel":
+            who = "killed from outside, where the system killed for want of memory"
+        case "pressure":
+            who = "killed from outside, probably for its memory: the machine was short of it"
+        case "unknown":
+            who = "killed from outside, probably by the system for its memory"
+    return OutOfMemory(where="host", cause=f"The process was {who}.", is_certain=False)
 
 
 def _signal(return_code: int) -> signal.Signals | None:

@@ -24,7 +24,7 @@ from autotune.trial.protocol import (
     Reply,
     StartBeside,
 )
-from autotune.trial.ranks.group import RankGroup
+from autotune.trial.ranks.group import NodeLostError, RankGroup, RanksMissingError
 from autotune.trial.worker import WorkerOptions
 from probes.ranks.launch import Ranks
 
@@ -67,6 +67,8 @@ class WorkerPool:
         self._alone = alone
         self._warm: Worker | None = None
         self._warm_ranks = 1
+        self._lost_node: str | None = None
+        """What was said of a machine that is gone."""
         self._device = "cpu"
         self.num_cold_starts = 0
         self.cold_start_s = 0.0
@@ -91,15 +93,32 @@ class WorkerPool:
         """How many of so many ranks share a machine."""
         return max(1, num_ranks // self._num_nodes)
 
+    def check_nodes(self) -> None:
+        """Checks that no machine was lost on which ranks ran.
+
+        Raises:
+            NodeLostError: One was; its agent is gone, so that no ranks can be started there.
+        """
+        if self._lost_node is not None:
+            raise NodeLostError(self._lost_node)
+
+    def _note_lost_node(self, what: str) -> None:
+        self._lost_node = what
+
     def launch(self, num_ranks: int = 1) -> Worker:
-        """Starts a new worker that nothing has been asked of; the caller closes it."""
+        """Starts a new worker that nothing has been asked of; the caller closes it.
+
+        Raises:
+            NodeLostError: A machine is gone that it would need.
+        """
         Path(self._options.scratch).mkdir(parents=True, exist_ok=True)
         log = self._run.path / "worker.log"
         if num_ranks == 1 or self._alone:
             return Worker(self._options, self._environment, log)
+        self.check_nodes()
         ranks = Ranks(num_processes=num_ranks, num_nodes=self._num_nodes, meeting=self._meeting)
         environment = shared(self._environment, self.num_local_ranks(num_ranks))
-        return RankGroup(self._options, environment, log, ranks)
+        return RankGroup(self._options, environment, log, ranks, self._note_lost_node)
 
     def fresh(self, num_ranks: int = 1) -> Worker | Stopped:
         """A new worker, loaded and never used; the caller closes it.
@@ -119,8 +138,10 @@ class WorkerPool:
         """
         try:
             return self._load(worker)
-        except WorkerDiedError:
-            if not self.num_cold_starts:
+        except WorkerDiedError as error:
+            # Machines that did not come together were waited for long enough.
+            is_apart = isinstance(error, RanksMissingError) and self._num_nodes > 1
+            if is_apart or not self.num_cold_starts:
                 raise
             return self._load(self.launch(num_ranks))
 

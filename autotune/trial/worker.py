@@ -57,6 +57,7 @@ from autotune.trial.protocol import (
     TryCheckpointing,
 )
 from autotune.trial.ranks.place import ALONE, Company, Place, joined
+from probes.kills import KillWatch
 from probes.lifetime import die_with_parent
 
 _ANSWERED = 86
@@ -170,7 +171,7 @@ class Worker:
                 self._answer_in_fork(envelope, log)
 
     def _answer_in_fork(self, envelope: Envelope, log: Path | None) -> None:
-        parent, start = os.getpid(), end_of(log)
+        parent, start, kills = os.getpid(), end_of(log), KillWatch()
         child = os.fork()
         if child == 0:
             code = 1
@@ -190,7 +191,7 @@ class Worker:
                 os._exit(code)
         status = self._wait(child)
         if status != _ANSWERED:
-            self.channel.send(outcome_of_exit(status, tail(log, start)))
+            self.channel.send(outcome_of_exit(status, tail(log, start), sign=kills.sign()))
 
     def _wait(self, child: int) -> int:
         """Waits for a child; ends it, and this process, when the engine goes away."""
@@ -220,6 +221,7 @@ class Worker:
         from autotune.trial.failure import outcome_of
 
         command: Command = envelope.body  # type: ignore[assignment]
+        kills = KillWatch()
         try:
             with self._company(envelope) as company:
                 return self._answer(command, company)
@@ -228,7 +230,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001  (whatever the user's code raises is an outcome)
             traceback.print_exc()
             limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
-            return outcome_of(error, limit_bytes=limit)
+            return outcome_of(error, limit_bytes=limit, sign=kills.sign())
 
     def _company(self, envelope: Envelope) -> AbstractContextManager[Company]:
         """The other ranks, where there are any, for one command or for an open session."""

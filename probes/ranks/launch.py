@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from probes.errors import NODES_FAILED, RANK_FAILED, RANK_KILLED, ProbeError
+from probes.errors import NODES_FAILED, NOT_FOR_MEMORY, RANK_FAILED, RANK_KILLED, ProbeError
+from probes.kills import KillWatch
 from probes.lifetime import die_with_parent, leashed
 from probes.wording import first_line
 
@@ -211,6 +212,10 @@ def main(arguments: Sequence[str]) -> int:
         del os.environ[name]
     os.environ.update(inner)
     module, *rest = arguments[1:]
+    from probes.ranks.meeting import quiet_stores
+
+    with quiet_stores():
+        import torch.distributed  # noqa: F401  (every way below needs it)
     try:
         if share.endpoint is not None:
             _choose_interface(share.endpoint)
@@ -275,10 +280,11 @@ def _run(share: _Share, endpoint: str, module: str, arguments: Sequence[str]) ->
             *(word.replace("$", "$$") for word in command),
         ]
     )
+    kills = KillWatch()
     try:
         run.run(options)
     except ChildFailedError as error:
-        return _tell_end(*_root_failure(error))
+        return _tell_end(*_root_failure(error), kills)
     except SignalException as error:
         return 128 + int(error.sigval)
     except (RuntimeError, ValueError) as error:  # torch's errors of stores are RuntimeErrors
@@ -301,7 +307,7 @@ def _root_failure(error: ChildFailedError) -> tuple[int, int]:
     return first_rank, first.exitcode
 
 
-def _tell_end(rank: int, code: int) -> int:
+def _tell_end(rank: int, code: int, kills: KillWatch) -> int:
     if code >= 0:
         _say(f"Rank {rank} ended with code {code}.")
         return RANK_FAILED
@@ -309,7 +315,8 @@ def _tell_end(rank: int, code: int) -> int:
         name = signal.Signals(-code).name
     except ValueError:
         name = f"signal {-code}"
-    _say(f"Rank {rank} was ended by {name}.")
+    is_other = -code == signal.SIGKILL and kills.sign() == "none"
+    _say(f"Rank {rank} was ended by {name}{f', {NOT_FOR_MEMORY}' if is_other else ''}.")
     return RANK_KILLED
 
 

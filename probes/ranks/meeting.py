@@ -7,8 +7,11 @@ does not change what he says for a while is lost.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
@@ -21,6 +24,8 @@ from probes.wording import first_line
 if TYPE_CHECKING:
     from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 
+CPP_LEVEL = "TORCH_CPP_LOG_LEVEL"
+"""Says from what level on the C++ parts of torch print; read once, when torch is imported."""
 TICK_S = 0.25
 """Time between two looks at what the others say."""
 CALL_LIMIT_S = 30.0
@@ -144,13 +149,30 @@ def split(address: str) -> tuple[str, int, str]:
     return host.strip("[]"), int(port), name
 
 
+@contextmanager
+def quiet_stores(environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+    """Around the first import of torch: what its C++ parts warn of later is not printed.
+
+    A store whose host is gone warns with the frames of its own stack; whoever uses it gets an
+    exception all the same, and has words for that.
+    """
+    before = environment.get(CPP_LEVEL)
+    environment.setdefault(CPP_LEVEL, "ERROR")
+    try:
+        yield
+    finally:
+        if before is None:
+            environment.pop(CPP_LEVEL, None)
+
+
 def host_line(address: str) -> tuple[Line, TCPStore]:
     """Opens the store of a meeting in this process, which must keep it.
 
     Raises:
         ProbeError: The port is in use.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    with quiet_stores():
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host, port, name = split(address)
     try:
@@ -176,7 +198,8 @@ def join_line(address: str, *, time_limit_s: float) -> Line:
     Raises:
         ProbeError: Nobody answers within the time.
     """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+    with quiet_stores():
+        from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
     host, port, name = split(address)
     deadline_s = time.monotonic() + time_limit_s

@@ -186,6 +186,19 @@ def test_the_same_warning_is_kept_once() -> None:
     assert fold(runs.records([warning, warning])).warnings == (warning,)
 
 
+def test_a_warning_in_other_figures_takes_the_place_of_the_earlier_one() -> None:
+    busy = [
+        WarningRaised(cause=f"Other work keeps it busy: a load of {load} on 2 cores.", remedy=None)
+        for load in ("2.1", "3.4")
+    ]
+    lost = [
+        WarningRaised(cause=f"Trial {number} (8×4) did not hold: killed.", remedy=None)
+        for number in (3, 5)
+    ]
+    view = fold(runs.records([busy[0], *lost, busy[1]]))
+    assert view.warnings == (busy[1], *lost)
+
+
 def test_nothing_folds_to_nothing() -> None:
     view = fold([])
     assert view == RunView()

@@ -11,10 +11,13 @@ from typing import Any
 
 import psutil
 
+from probes.kills import read_memory_kills
 from probes.ranks.launch import Ranks, rank_command
 from tests.testing import links
 
 SCENES = "tests.probes.ranks.rank_scenes"
+WHY = "" if read_memory_kills() is None else ", not for want of memory"
+"""What is told of a rank that a test killed, where the kernel counts its own kills."""
 LIMIT_S = 120.0
 
 

@@ -50,6 +50,9 @@ class LandscapePool:
     def __init__(self, trial_s: float) -> None:
         self._trial_s = trial_s
 
+    def check_nodes(self) -> None:
+        """Every machine is there."""
+
     def num_local_ranks(self, num_ranks: int) -> int:
         return num_ranks
 

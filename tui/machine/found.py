@@ -110,7 +110,8 @@ def limit_in_words(limit: Limit) -> str:
     free = limit.limit_bytes - limit.usable_bytes
     return (
         f"{format_bytes(limit.limit_bytes)} ({limit.source}); "
-        f"{format_bytes(limit.usable_bytes)} usable, a margin of {format_bytes(free)} stays free"
+        f"{format_bytes(limit.usable_bytes)} usable, a margin of {format_bytes(free)} is never "
+        "filled"
     )
 
 

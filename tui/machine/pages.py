@@ -143,7 +143,8 @@ def links(known: Found, job: Job, view: RunView, width: int) -> Iterator[Content
         exchange = trial.measured.exchange if trial.measured is not None else None
         if exchange is not None:
             text = (
-                f"#{trial.number}: a step takes {format_short_time(exchange.ddp_step_s)}, "
+                f"#{trial.number} ({trial.configuration}): a step takes "
+                f"{format_short_time(exchange.ddp_step_s)}, "
                 f"{format_short_time(exchange.exposed_s)} of it for the exchange of gradients; "
                 f"averaging {format_bytes(exchange.averaging_bytes)} takes "
                 f"{format_short_time(exchange.averaging_s)}"

@@ -47,7 +47,10 @@ def _row(overview: dict[str, object]) -> tuple[str, ...]:
     speedup = overview.get("speedup")
     age_s = overview.get("age_s")
     trials = overview.get("trials")
+    useful = overview.get("useful_speedup")
     change = format_change(speedup) if isinstance(speedup, float) else "–"
+    if isinstance(useful, float):
+        change = f"{format_change(useful)} useful, {change} speed"
     return (
         output.one_line(str(overview["run"])),
         str(overview["state"]),

@@ -153,6 +153,14 @@ def _error(
     chosen: options.Tune,
 ) -> AutotuneError | None:
     """What kept the run from ending well, with what to do about it."""
+    if engine.returncode == ExitCode.USAGE:
+        # Another engine may have taken the run a moment before this one.
+        from autotune import starting
+
+        try:
+            starting.check_free(directory, own_process=engine.pid)
+        except UsageError as taken:
+            return taken
     resume = f"`{resume_command(directory, chosen)}` goes on with every finished trial."
     ended = view.ended
     if signals.last is not None and (ended is None or ended.exit_code in _BY_SIGNAL):

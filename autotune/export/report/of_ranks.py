@@ -12,8 +12,8 @@ from autotune.export.document import Answer, Efficiency, RecommendationDocument,
 from autotune.export.installed import Installed
 from autotune.export.scripts.python_source import literal
 from autotune.export.settings import rank_fields
-from autotune.outcome import Exchange, Measured
 from autotune.units import format_bytes, format_rate, format_seconds
+from autotune.view import TrialView
 
 SAME = Efficiency(value=1.0, interval=(1.0, 1.0), basis="not needed")
 """What as many samples a step teach, however many ranks exchange their gradients."""
@@ -154,9 +154,10 @@ def _sentence(bundle: Bundle, answer: Answer, efficiency: Efficiency | None) -> 
 
 def exchange(bundle: Bundle) -> str:
     """What the ranks exchange and what that costs, where it was measured."""
-    found = _exchange(bundle)
-    if found is None:
+    trial = _exchange(bundle)
+    if trial is None or trial.measured is None or trial.measured.exchange is None:
         return ""
+    found = trial.measured.exchange
     collectives = f"{found.num_collectives_per_step:g}"
     if found.collectives:
         collectives += f" ({', '.join(found.collectives)})"
@@ -172,7 +173,8 @@ def exchange(bundle: Bundle) -> str:
         [
             "## Exchange between the ranks",
             "",
-            f"Measured on {bundle.configuration.world_size} ranks; the slowest one's times.",
+            f"Measured in trial {trial.number}, {trial.configuration}, on "
+            f"{trial.configuration.world_size} ranks; the slowest one's times.",
             "",
             "| | |",
             "| --- | ---: |",
@@ -185,18 +187,19 @@ def _milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else format_seconds(seconds)
 
 
-def _exchange(bundle: Bundle) -> Exchange | None:
+def _exchange(bundle: Bundle) -> TrialView | None:
     """Of the last trial that differs from the chosen configuration by its averaging alone."""
     if not bundle.has_ranks:
         return None
     plain = replace(bundle.configuration, local_sgd_steps=1)
     found = [
-        trial.outcome.exchange
+        trial
         for trial in bundle.trials
-        if isinstance(trial.outcome, Measured)
+        if trial.measured is not None
+        and trial.measured.exchange is not None
         and replace(trial.configuration, local_sgd_steps=1) == plain
     ]
-    return next((one for one in reversed(found) if one is not None), None)
+    return found[-1] if found else None
 
 
 _REASONS = {

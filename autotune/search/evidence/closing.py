@@ -9,7 +9,8 @@ Where a step could be traced, `foreseen` knows the need of every candidate, and 
 out.
 
 A failure that is not memory closes sizes only where a smaller one works, and a checkpointing form
-only where another one works. A trial that timed out or was stopped closes nothing.
+only where another one works. A trial that timed out, was stopped, or was killed for another reason
+than memory closes nothing.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _region(
         configurations=tuple(
             c
             for c in history.space.candidates
-            if holds(c) and all(t.is_uncertain for t in history.of(c))
+            if holds(c) and all(t.may_be_repeated for t in history.of(c))
         ),
     )
 
@@ -261,7 +262,9 @@ def _by_failure(history: History, trial: FinishedTrial) -> Iterator[ClosedRegion
         failures = [
             (t.configuration.micro_batch_size, t.outcome.cause)
             for t in history.trials
-            if isinstance(t.outcome, Failed) and t.configuration.checkpointing == form
+            if isinstance(t.outcome, Failed)
+            and not t.is_killed
+            and t.configuration.checkpointing == form
         ]
         working = [
             t.configuration.micro_batch_size

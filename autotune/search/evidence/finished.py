@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.configuration import Configuration
 from autotune.events import Origin, RegionClosed
-from autotune.outcome import Measured, Outcome, OutOfMemory, Purpose
+from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Purpose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,16 @@ class FinishedTrial:
     def is_uncertain(self) -> bool:
         """Whether its process was killed, and memory is only the likely reason."""
         return isinstance(self.outcome, OutOfMemory) and not self.outcome.is_certain
+
+    @property
+    def is_killed(self) -> bool:
+        """Whether its process was killed, and memory is not the reason."""
+        return isinstance(self.outcome, Failed) and self.outcome.is_killed
+
+    @property
+    def may_be_repeated(self) -> bool:
+        """Whether it leaves open what the configuration does: it may be tried once more."""
+        return self.is_uncertain or self.is_killed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from autotune.cost.learning import NOT_NEEDED, SampleEfficiency
 from autotune.cost.memory.foresight import Foresight, Need
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.search.evidence.finished import ClosedRegion, FinishedTrial, MeasuredTrial
-from autotune.search.evidence.ranking import Standing
+from autotune.search.evidence.ranking import MEMORY_TIE_FRACTION, Standing, is_same_memory
 from autotune.search.evidence.statistics import Ratio
 from autotune.space import Space
 from autotune.view import RunView
@@ -53,7 +53,16 @@ class History:
     @property
     def standing(self) -> Standing:
         """The measured trials, compared by samples per second and sample efficiency."""
-        return Standing(self.measured, self._weight)
+        return Standing(self.measured, self._weight, negligible_bytes=self.negligible_bytes)
+
+    @property
+    def negligible_bytes(self) -> int:
+        """A difference in memory that does not matter against what may be filled."""
+        return round(MEMORY_TIE_FRACTION * (self.usable_bytes or 0))
+
+    def is_same_memory(self, num_bytes: int, least_bytes: int) -> bool:
+        """Whether a peak is the same as the least one, for a choice between the two."""
+        return is_same_memory(num_bytes, least_bytes, self.negligible_bytes)
 
     def may_be_chosen(self, configuration: Configuration) -> bool:
         """Whether it is what the user insists on, if on anything."""
@@ -64,13 +73,18 @@ class History:
     def leaders(self) -> tuple[MeasuredTrial, ...]:
         """The best trial, and the others that may be as good, in rank."""
         allowed = tuple(t for t in self.measured if self.may_be_chosen(t.configuration))
-        return Standing(allowed, self._weight).contenders(len(allowed))
+        standing = Standing(allowed, self._weight, negligible_bytes=self.negligible_bytes)
+        return standing.contenders(len(allowed))
 
     def efficiency(self, configuration: Configuration) -> SampleEfficiency:
         """How much a sample of a configuration teaches, against one of the baseline."""
         by_rounds = self.efficiencies.get(configuration.local_sgd_steps, NOT_NEEDED)
         by_size = self.batch_efficiencies.get(configuration.global_batch_size, NOT_NEEDED)
         return by_rounds.times(by_size)
+
+    def weighs_differently(self, first: Configuration, second: Configuration) -> bool:
+        """Whether a sample of one is held to teach more than one of the other."""
+        return self.efficiency(first) != self.efficiency(second)
 
     def gain(self, speeds: Ratio, first: Configuration, second: Configuration) -> Ratio:
         """A ratio of speeds, weighed with what a sample of each teaches, as far as it is known.
@@ -129,7 +143,7 @@ class History:
         """
         trials = [t for t in self.of(configuration) if not self.is_outgrown(t)]
         if len(trials) == 1:
-            return not trials[0].is_uncertain
+            return not trials[0].may_be_repeated
         return bool(trials)
 
     def is_outgrown(self, trial: FinishedTrial) -> bool:
@@ -175,9 +189,11 @@ class History:
         """Measured trials of the search, one a configuration, that no later trial speaks against.
 
         A configuration that ran out of memory, failed or hung when it was confirmed is left out,
-        and so is one that was measured under a larger limit and does not fit the present one.
+        and so is one that was measured under a larger limit and does not fit the present one. One
+        whose process was killed from outside may be confirmed once more.
         """
         found: dict[Configuration, MeasuredTrial] = {}
+        killed: set[Configuration] = set()
         for trial in self.trials:
             match trial.outcome:
                 case Measured() if trial.is_search:
@@ -189,6 +205,8 @@ class History:
                     )
                 case OutOfMemory() if self.is_outgrown(trial):
                     pass
+                case Failed(is_killed=True) if trial.configuration not in killed:
+                    killed.add(trial.configuration)
                 case OutOfMemory() | Failed() | TimedOut():
                     found.pop(trial.configuration, None)
                 case _:

@@ -22,7 +22,7 @@ CONTENDER_FRACTION = 0.05
 """Readings this close to the best may be the better ones: on a shared machine two trials of the
 same configuration differ by some per cent, which the steps of one trial do not show."""
 MEMORY_TIE_FRACTION = 0.01
-"""Peaks closer than this are the same memory."""
+"""Peaks closer than this part of the smaller one, or of what may be filled, are the same memory."""
 
 AlternativeKind: TypeAlias = Literal["fastest", "least memory", "closest to the baseline"]
 
@@ -36,21 +36,36 @@ class Alternative:
     reason: str
 
 
+def is_same_memory(num_bytes: int, least_bytes: int, negligible_bytes: int) -> bool:
+    """Whether a peak is the same as the least one, for a choice between the two.
+
+    Args:
+        num_bytes: The peak.
+        least_bytes: The least one.
+        negligible_bytes: A difference that does not matter.
+    """
+    return num_bytes - least_bytes <= max(MEMORY_TIE_FRACTION * least_bytes, negligible_bytes)
+
+
 class Standing:
     """Measured trials, compared with each other over the batches that they share.
 
     Args:
         trials: One a configuration.
         efficiency: Sample efficiency of a configuration; every sample counts alike without it.
+        negligible_bytes: A difference in memory that does not matter.
     """
 
     def __init__(
         self,
         trials: Iterable[MeasuredTrial],
         efficiency: Callable[[Configuration], float] = lambda configuration: 1.0,
+        *,
+        negligible_bytes: int = 0,
     ) -> None:
         self.trials = tuple(trials)
         self._efficiency = efficiency
+        self._negligible_bytes = negligible_bytes
         self._place = {trial.number: place for place, trial in enumerate(self.trials)}
         self._levels = Levels([trial.measured.speed for trial in self.trials])
 
@@ -81,7 +96,7 @@ class Standing:
         tied = [t for t in considered if self.ratio(t, leader).is_tie]
         least_bytes = min(t.total_bytes for t in tied)
         return self.fastest(
-            t for t in tied if t.total_bytes <= least_bytes * (1 + MEMORY_TIE_FRACTION)
+            t for t in tied if is_same_memory(t.total_bytes, least_bytes, self._negligible_bytes)
         )
 
     def rank(self) -> tuple[MeasuredTrial, ...]:

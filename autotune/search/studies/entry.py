@@ -11,7 +11,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import Field, TypeAdapter, ValidationError
 
 from autotune.events import Document, Origin
-from autotune.outcome import Measured, Outcome, OutOfMemory, Purpose, Stopped
+from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Purpose, Stopped
 from autotune.search.evidence.finished import Arrival, FinishedTrial
 from autotune.search.evidence.history import History
 from autotune.search.studies.sampler import CONSTRAINT_ATTRIBUTE, Axes, has_set_constraint
@@ -112,7 +112,7 @@ def arrivals(
 
     Readings and certain ends of memory are believed of everybody: the study is one of like
     machines. Other failures are believed of a run that has measured something: on a machine that
-    is broken itself, everything fails. What was stopped says nothing.
+    is broken itself, everything fails. What was stopped or killed says nothing.
     """
     entries = [
         (entry, configuration)
@@ -140,7 +140,7 @@ def _is_believed(outcome: Outcome, *, is_sound: bool) -> bool:
             return True
         case OutOfMemory() if outcome.is_certain:
             return True
-        case Stopped():
+        case Stopped() | Failed(is_killed=True):
             return False
         case _:
             return is_sound

@@ -30,6 +30,7 @@ RankReply = Reply | TimedOut | Stopped
 T = TypeVar("T")
 
 _BROKEN_LINK = (
+    "Another rank is gone",
     "Connection closed by peer",
     "Connection reset by peer",
     "Broken pipe",
@@ -74,12 +75,13 @@ def _all_are(replies: Sequence[RankReply], kind: type) -> bool:
     return all(isinstance(reply, kind) for reply in replies)
 
 
-def _weight(found: tuple[int, RankReply]) -> tuple[bool, bool, int]:
+def _weight(found: tuple[int, RankReply]) -> tuple[bool, bool, bool, int]:
     """Sorts the answer that tells most first."""
     rank, reply = found
     is_uncertain = isinstance(reply, OutOfMemory) and not reply.is_certain
     is_echo = isinstance(reply, Failed) and any(word in reply.cause for word in _BROKEN_LINK)
-    return is_uncertain, is_echo, rank
+    is_killed = isinstance(reply, Failed) and reply.is_killed
+    return is_uncertain, is_echo, not is_killed, rank
 
 
 def _told(rank: int, reply: RankReply) -> RankReply:

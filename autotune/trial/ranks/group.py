@@ -19,9 +19,12 @@ from autotune.errors import ExitCode
 from autotune.outcome import Failed, OutOfMemory, Stopped
 from autotune.trial.client import POLL_S, Worker, WorkerDiedError
 from autotune.trial.failure import outcome_of_exit
+from autotune.trial.logs import tail
 from autotune.trial.protocol import Ready
 from autotune.trial.worker import WorkerOptions
-from probes.errors import RANK_KILLED
+from probes.errors import NODES_FAILED, NOT_FOR_MEMORY, RANK_KILLED
+from probes.kills import MemorySign
+from probes.ranks.calling import REMEDY
 from probes.ranks.launch import Ranks, rank_command
 
 
@@ -29,6 +32,16 @@ class RanksMissingError(WorkerDiedError):
     """The ranks could not be brought together."""
 
     exit_code = ExitCode.DEVICE
+
+
+class NodeLostError(RanksMissingError):
+    """A machine that ranks ran on is gone."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"A node of this run is gone. {what}",
+            "Start the same command with --resume again on every node: finished trials are kept.",
+        )
 
 
 class RankGroup(Worker):
@@ -39,6 +52,7 @@ class RankGroup(Worker):
         environment: The whole environment of every rank.
         log: File for what the ranks of this machine print outside of trials.
         ranks: How many, and where.
+        on_node_lost: Is told in words that a machine was lost which ranks ran on.
 
     A rank that reaches a command's time limit is ended by its own supervisor, and the group lives
     on.
@@ -47,9 +61,15 @@ class RankGroup(Worker):
     grace_s = 30.0
 
     def __init__(
-        self, options: WorkerOptions, environment: Mapping[str, str], log: Path, ranks: Ranks
+        self,
+        options: WorkerOptions,
+        environment: Mapping[str, str],
+        log: Path,
+        ranks: Ranks,
+        on_node_lost: Callable[[str], None] = lambda what: None,
     ) -> None:
         self._ranks = ranks
+        self._on_node_lost = on_node_lost
         # Short, since the name of such a socket must be; nobody else may enter.
         self._directory = Path(tempfile.mkdtemp(prefix="autotune-"))
         self._listener = socket.socket(socket.AF_UNIX)
@@ -121,9 +141,24 @@ class RankGroup(Worker):
 
     def _death(self) -> OutOfMemory | Failed:
         ended = super()._death()
+        if self._process.returncode == NODES_FAILED and self._is_connected and self._is_spread:
+            # The launcher's own word comes last: what ranks say is that they lost each other.
+            what = self._last_line().removesuffix(REMEDY).strip()
+            self._on_node_lost(what)
+            return Failed(cause=what, remedy=REMEDY)
         if self._process.returncode == RANK_KILLED:
-            return outcome_of_exit(-signal.SIGKILL)
+            # Told by the launcher on the machine where it happened.
+            sign: MemorySign = "none" if NOT_FOR_MEMORY in self._last_line() else "unknown"
+            return outcome_of_exit(-signal.SIGKILL, sign=sign)
         return ended
+
+    def _last_line(self) -> str:
+        lines = tail(*self._printed[0]).strip().splitlines()
+        return lines[-1] if lines else ""
+
+    @property
+    def _is_spread(self) -> bool:
+        return self._ranks.num_nodes > 1
 
     def close(self) -> None:
         """Ends every rank and reaps the launcher."""

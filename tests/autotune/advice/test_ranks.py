@@ -8,7 +8,7 @@ import pytest
 
 from autotune.advice.ranks import rank_reasons
 from autotune.configuration import Configuration
-from autotune.events import MachineProbed, NoiseScaleMeasured
+from autotune.events import LocalSGDPredicted, MachineProbed, NoiseScaleMeasured
 from autotune.outcome import Distances, Exchange, Measured, Purpose
 from autotune.search.averaging import efficiencies, local_sgd_model
 from autotune.search.evidence.closing import with_trials
@@ -104,7 +104,10 @@ def test_speed_efficiency_and_product_of_local_sgd_are_told_apart() -> None:
         "= 178 useful samples/s ("
     )
     assert reasons[1] == "2 processes come to 1.37 times one alone (16×1)."
-    assert "one averaging of 3.00 MiB takes" in reasons[2]
+    assert reasons[2].startswith(
+        "In trial 0 (8×1×2 ranks), exchanging gradients comes to 0.32 s a step on top of 60 ms of "
+        "computation (533% more); one averaging of 3.00 MiB takes 0.30 s, "
+    )
     assert reasons[2].endswith("which makes up for itself from 2 local SGD steps on.")
     assert reasons[3].startswith("After 16 local steps the 2 ranks were 0.2 from their mean, 20% ")
     assert "by how much depends on a noise scale that is not known" in reasons[4]
@@ -150,7 +153,12 @@ def test_what_was_shown_to_be_slower_is_no_rival() -> None:
 
 @pytest.mark.parametrize(
     ("ddp_step_s", "words"),
-    [(0.1, "from 8 local SGD steps on"), (0.06, "no number of local SGD steps makes up for")],
+    [
+        (0.1, "from 8 local SGD steps on"),
+        (0.064, "on top of 60 ms of computation (7% more)"),
+        (0.064, "which is too little to gain by averaging more seldom"),
+        (0.06, "no number of local SGD steps makes up for"),
+    ],
 )
 def test_from_when_on_averaging_pays(ddp_step_s: float, words: str) -> None:
     link = replace(SLOW, ddp_step_s=ddp_step_s, exposed_s=ddp_step_s - 0.06)
@@ -192,3 +200,26 @@ def test_the_link_is_told_with_what_is_wrong_with_it() -> None:
         "through eth0 (gloo).",
         "The traffic goes through eth0 at 100 Mbit/s. Set another one.",
     ]
+
+
+def test_one_trial_is_told_of_and_what_was_asked_for_is_not_contradicted() -> None:
+    other = replace(DDP, micro_batch_size=4, accumulation_steps=2)
+    hidden = replace(SLOW, ddp_step_s=0.0624, exposed_s=0.0024)
+    predicted = LocalSGDPredicted(
+        trial=1,
+        local_sgd_steps=1,
+        rows=(),
+        sentence="DDP stays: its exchange adds 4% to a step, which leaves nothing to save.",
+    )
+    search = {
+        DDP: measured(250.0, exchange=replace(SLOW, ddp_step_s=0.0636, exposed_s=0.0036)),
+        other: measured(200.0, exchange=hidden),
+        LOCAL: measured(210.0),
+    }
+    reasons = told(LOCAL, search, {}, local_sgd=predicted)
+    assert any(r.startswith(f"In trial 1 ({other}), ") and "(4% more)" in r for r in reasons)
+    assert (
+        "Unasked, DDP would have stayed: its exchange adds 4% to a step, which leaves nothing to "
+        "save."
+    ) in reasons
+    assert predicted.sentence in told(DDP, search, {}, local_sgd=predicted)

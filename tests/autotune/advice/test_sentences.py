@@ -96,7 +96,7 @@ def test_trials_of_other_engines_are_told_with_their_host() -> None:
     ]
     assert list(shared_reasons(alone)) == []
     (reason,) = shared_reasons(shared)
-    assert reason.startswith("1 trial(s) were run on node2, ")
+    assert reason.startswith("1 trial was run on node2, ")
 
 
 def confirmed_view(chosen: Measured, *more: Event) -> RunView:
@@ -161,12 +161,12 @@ def test_how_far_predictions_were_off_is_told_beside_what_they_ruled_out() -> No
     history = with_foresight(History(space=SPACE, usable_bytes=1000 * MIB), law)
     told = list(reasons(view, history, chosen, view.confirmed, FACTS))
     assert (
-        "2 candidate(s) were never run: a step traced on tensors without data predicts that they "
-        "need more than may be filled."
+        "2 candidates were never run: a step traced on tensors without data predicts a need of "
+        "more than may be filled."
     ) in told
     assert (
-        "Of 1 trial(s) the peak memory was predicted before they ran; what was measured differs "
-        "by 2.0 % at most."
+        "The peak memory of 1 trial was predicted before; what was measured differs by 2.0 % at "
+        "most."
     ) in told
 
 
@@ -191,3 +191,77 @@ def test_candidates_that_were_never_run_are_counted_apart() -> None:
     )
     # The whole batch at once: 450 + 400 + 12 * 24 is more than 450 + 410 + 12.
     assert f"The nearest was {least}, which is predicted to need 872 MiB where 700 MiB" in remedy
+
+
+LOCAL = replace(runs.BEST, world_size=2, local_sgd_steps=4)
+DDP = replace(LOCAL, local_sgd_steps=1)
+
+
+def first_reason(confirmed: Confirmed, required: int | None, usable_bytes: int | None) -> str:
+    view = confirmed_view(runs.measured(40.0))
+    chosen = view.trial(7)
+    assert chosen is not None
+    chosen = replace(chosen, configuration=LOCAL if required else runs.BEST)
+    space = replace(SPACE, baseline=DDP) if required else SPACE
+    history = History(space=space, usable_bytes=usable_bytes, required_local_sgd_steps=required)
+    return next(iter(reasons(view, history, chosen, confirmed, FACTS)))
+
+
+def tie() -> Confirmed:
+    confirmed = next(e for e in runs.ending("one", Path("out")) if isinstance(e, Confirmed))
+    return replace(confirmed, speedup=1.069, speedup_ci95=(0.53, 2.14), num_pairs=1, is_tie=True)
+
+
+def test_what_was_asked_for_is_told_as_that_with_what_it_is_worth() -> None:
+    worse = replace(tie(), useful_speedup=0.95, useful_speedup_ci95=(0.45, 1.9))
+    assert first_reason(worse, 4, None) == (
+        f"Local SGD every 4 steps is taken because it was asked for. {LOCAL}: +6.9 % (95 %: −47 % "
+        f"to +114 %) samples per second against {DDP}, in 1 interleaved round, each in its own "
+        "fresh process; −5.0 % (95 %: −55 % to +90 %) useful samples per second, weighed with what "
+        "a sample teaches. That is not shown to be better than the baseline, and expected to be "
+        "worse: --local-sgd auto leaves the choice to what is measured."
+    )
+    better = replace(
+        worse, is_tie=False, useful_speedup=1.5, useful_speedup_ci95=(1.2, 1.8), num_pairs=4
+    )
+    assert first_reason(better, 4, None).endswith("weighed with what a sample teaches.")
+
+
+def test_memory_decides_a_tie_only_where_it_matters() -> None:
+    less = replace(tie(), memory=runs.measured(40.0, 510 * MIB).memory)
+    little = replace(less, baseline_memory=runs.measured(40.0, 514 * MIB).memory)
+    much = replace(less, baseline_memory=runs.measured(40.0, 900 * MIB).memory)
+    assert first_reason(little, None, 11 * GIB).endswith("fresh process).")
+    assert first_reason(much, None, 11 * GIB).endswith("and leaves more memory free.")
+    # 90 MiB are next to nothing of 11 GiB, and a lot of 1 GiB.
+    some = replace(less, baseline_memory=runs.measured(40.0, 600 * MIB).memory)
+    assert first_reason(some, None, 11 * GIB).endswith("fresh process).")
+    assert first_reason(some, None, GIB).endswith("and leaves more memory free.")
+
+
+def test_a_tie_that_takes_more_memory_is_not_said_to_leave_more_free() -> None:
+    more = replace(tie(), memory=runs.measured(40.0, 900 * MIB).memory)
+    more = replace(more, baseline_memory=runs.measured(40.0, 510 * MIB).memory)
+    assert first_reason(more, None, GIB).endswith("fresh process).")
+
+
+def test_trials_that_ran_out_of_memory_and_those_that_were_killed_are_counted_apart() -> None:
+    view = confirmed_view(runs.measured(40.0))
+    chosen = view.trial(7)
+    assert chosen is not None
+    assert view.confirmed is not None
+    largest, *_ = sorted(SPACE.candidates, key=lambda c: -c.micro_batch_size)
+    for is_certain, what in (
+        (True, "ran out of memory"),
+        (False, "ended by a kill that was probably for want of memory"),
+    ):
+        lone = FinishedTrial(
+            number=0,
+            purpose="search",
+            configuration=largest,
+            outcome=OutOfMemory(where="host", cause="the limit", is_certain=is_certain),
+        )
+        # Nothing larger is left to be ruled out, and nothing is said of it.
+        history = replace(History(space=SPACE), trials=(lone,))
+        told = list(reasons(view, history, chosen, view.confirmed, FACTS))
+        assert f"1 trial {what} at {largest}." in told

@@ -103,7 +103,7 @@ def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
     assert "  ▲ #2 out of memory: the limit of 4.00 GiB (needs at least 5.00 GiB)" in lines
     assert "  - local SGD steps above 1: one process" in lines
     assert "  speed   40.0 samples/s (95 %: 39.6 to 40.4), a step takes 1.60 s" in lines
-    assert "  change  +60 % over 8×8 (95 %: +50 % to +70 %)" in lines
+    assert "  change  +60 % samples/s over 8×8 (95 %: +50 % to +70 %)" in lines
     assert "  - least memory: 8×8, 40.0 samples/s, 2.00 GiB" in lines
     assert "  trainer.py  read by Python" in lines
 

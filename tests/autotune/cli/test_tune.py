@@ -43,7 +43,7 @@ def test_a_good_run_prints_the_answer_on_stdout_and_talk_on_stderr(
     assert out.startswith(
         "Run one recommends micro-batch size 16, 4 accumulation steps, no checkpointing\n"
     )
-    assert "+60 % over 8×8 (95 %: +50 % to +70 %)" in out
+    assert "+60 % samples/s over 8×8 (95 %: +50 % to +70 %)" in out
     assert "2.00 GiB of 4.00 GiB" in out
     assert "python " + str(tmp_path / "autotune-runs/one/out/trainer.py") in out
     assert "autotune verify one" in out

@@ -6,6 +6,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +18,14 @@ from autotune.display.none import NoDisplay
 from autotune.display.plain import PlainDisplay
 from autotune.display.rich import REPAINT_INTERVAL_S, RichDisplay
 from autotune.events import (
+    Confirmed,
     Event,
     HoldChanged,
     NoteAdded,
     Origin,
     ProbeStarted,
     RegionClosed,
+    RunEnded,
     StudyOpened,
     TrialFinished,
     TrialProgressed,
@@ -96,8 +99,8 @@ def test_plain_writes_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> N
         "00:05 ▸ trial 0 8×8: it is next",
         "00:06 ✓ trial 0 measured: 25.0 samples/s, peak 1.00 GiB",
         "00:07 ▸ trial 1 16×4: it is next",
-        "00:08 ✓ trial 1 measured: 40.0 samples/s, peak 2.00 GiB, +60 %",
-        "00:09   best is trial 1: 40.0 samples/s, +60 %",
+        "00:08 ✓ trial 1 measured: 40.0 samples/s, peak 2.00 GiB, +60 % samples/s",
+        "00:09   best is trial 1: 40.0 samples/s, +60 % samples/s, compared batch by batch",
         "00:10 ▸ trial 2 64×1, checkpointing every 2nd layer: it is next",
         "00:11 ▲ trial 2 out of memory: the limit of 4.00 GiB (needs at least 5.00 GiB)",
     ]
@@ -116,7 +119,7 @@ def test_plain_tells_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     lines = _plain_lines(capsys, [*runs.opening("one"), *runs.ending("one", Path("out"))])
     assert [line[6:] for line in lines[-5:]] == [
         "✓ search ended: every candidate was tried",
-        "✓ trial 1 confirmed against the baseline: +60 % (95 %: +50 % to +70 %, 6 pairs)",
+        "✓ trial 1 confirmed against the baseline: +60 % samples/s (95 %: +50 % to +70 %, 6 pairs)",
         "✓ recommendation made",
         "✓ 2 files exported to out",
         "run ended: recommendation made",
@@ -319,3 +322,34 @@ def test_trials_of_others_are_told_with_their_host_and_the_study_with_what_is_in
     trial = view.trial(6)
     assert trial is not None
     assert wording.state(trial) == "✓ measured on node2"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("UsageError", "what was asked for cannot work"),
+        ("NothingFeasible", "no configuration works"),
+        ("Unconfirmed", "nothing was confirmed in time"),
+        ("OddError", "it failed"),
+        ("internal error", "internal error"),
+        ("finished", "finished"),
+        ("stopped", "stopped"),
+    ],
+)
+def test_the_end_of_a_run_is_told_in_plain_words(reason: str, words: str) -> None:
+    assert wording.lines(RunEnded(reason=reason, exit_code=1), RunView()) == [f"run ended: {words}"]
+
+
+def test_useful_samples_are_told_where_samples_teach_less() -> None:
+    confirmed = next(e for e in runs.ending("one", Path("out")) if isinstance(e, Confirmed))
+    weighed = replace(
+        confirmed,
+        num_pairs=1,
+        is_tie=True,
+        useful_speedup=0.95,
+        useful_speedup_ci95=(0.9, 1.1),
+    )
+    assert wording.confirmation(weighed) == (
+        "trial 1 and the baseline are equally good: +60 % samples/s (95 %: +50 % to +70 %, 1 pair),"
+        " −5.0 % useful samples/s"
+    )

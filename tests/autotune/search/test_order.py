@@ -221,6 +221,7 @@ def size_of(step: Next | Over) -> int:
 
 FULL = OutOfMemory(where="device", cause="full")
 FAILED = Failed(cause="A shape does not fit.")
+KILLED = Failed(cause="The process was killed from outside.", is_killed=True)
 
 
 def fits(step_s: float = 1.0) -> Measured:
@@ -296,10 +297,36 @@ def test_a_lone_candidate_is_tried_once() -> None:
     assert next_candidate(history) == Over(reason="every candidate was tried or ruled out")
 
 
+@pytest.mark.parametrize("before", [(), (fits(),)], ids=["baseline", "after the baseline"])
+def test_what_was_killed_by_somebody_comes_again_once(before: tuple[Outcome, ...]) -> None:
+    history = History(space=make_space(24))
+    for number, outcome in enumerate((*before, KILLED)):
+        step = next_candidate(history)
+        assert isinstance(step, Next)
+        killed = step.configuration
+        history = with_trial(
+            history,
+            FinishedTrial(number=number, purpose="search", configuration=killed, outcome=outcome),
+        )
+    again = next_candidate(history)
+    assert isinstance(again, Next)
+    assert again.configuration == killed
+    assert again.why == "once more, since its process was killed from outside"
+    history = with_trial(
+        history,
+        FinishedTrial(
+            number=9, purpose="search", configuration=again.configuration, outcome=KILLED
+        ),
+    )
+    third = next_candidate(history)
+    assert isinstance(third, Over) or third.configuration != again.configuration
+
+
 OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         FULL,
         OutOfMemory(where="host", cause="killed", is_certain=False),
+        KILLED,
         fits(),
         fits(1.3),
         measured([0.7] * 3, 24, 900 * MIB),

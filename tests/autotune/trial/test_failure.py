@@ -15,6 +15,7 @@ from autotune.errors import WorkloadError
 from autotune.outcome import Failed, OutOfMemory
 from autotune.trial.failure import chain, describe, memory_verdict, outcome_of, outcome_of_exit
 from autotune.trial.readings.live_bytes import HostBudgetExceeded
+from probes.kills import MemorySign
 
 MORE_SHARED_MEMORY = (
     "Use fewer data loader workers, or a larger /dev/shm; a smaller batch will not help."
@@ -228,6 +229,35 @@ def test_a_killed_process_only_suggests_memory(return_code: int) -> None:
     assert (outcome.where, outcome.is_certain) == ("host", False)
 
 
+@pytest.mark.parametrize("sign", ["kernel", "pressure"])
+def test_a_killed_process_suggests_memory_where_the_system_was_short_of_it(
+    sign: MemorySign,
+) -> None:
+    outcome = outcome_of_exit(-9, "step 3", sign=sign)
+    assert isinstance(outcome, OutOfMemory)
+    assert (outcome.where, outcome.is_certain) == ("host", False)
+
+
+def test_a_process_killed_by_somebody_has_failed_and_is_no_memory() -> None:
+    outcome = outcome_of_exit(-9, "step 3", sign="none")
+    assert outcome == Failed(
+        cause="The process was killed from outside.",
+        remedy="Somebody ended it by SIGKILL, and the system says that it was not for memory: it "
+        "may be tried once more.",
+        is_killed=True,
+    )
+    loader = RuntimeError("DataLoader worker (pid 4711) is killed by signal: Killed. ")
+    assert isinstance(outcome_of(loader, sign="kernel"), OutOfMemory)
+    killed = outcome_of(loader, sign="none")
+    assert isinstance(killed, Failed)
+    assert killed.is_killed
+    # Other signs of memory stay what they are, whatever the kernel counted.
+    assert isinstance(outcome_of(MemoryError(), sign="none"), OutOfMemory)
+    assert outcome_of_exit(-11, "loading", sign="kernel") == Failed(
+        cause="The process died of SIGSEGV. It last said: loading"
+    )
+
+
 @pytest.mark.parametrize("return_code", [-11, 139])
 def test_a_crash_is_no_memory_whatever_the_log_says(return_code: int) -> None:
     outcome = outcome_of_exit(return_code, "CUDA out of memory\nloading\n\n")
@@ -266,3 +296,16 @@ def test_an_abort_is_memory_only_where_the_allocator_said_so_last() -> None:
     assert (outcome.where, outcome.is_certain) == ("host", False)
     assert isinstance(outcome_of_exit(1, words), Failed)
     assert isinstance(outcome_of_exit(-signal.SIGABRT, words + "\n1\n2\n3"), Failed)
+
+
+def test_a_rank_that_is_gone_is_told_in_words() -> None:
+    outcome = outcome_of(
+        RuntimeError(
+            "[/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Read error "
+            "[10.0.0.2]:40312: Connection reset by peer. GLHF!"
+        )
+    )
+    assert isinstance(outcome, Failed)
+    assert outcome.cause == "Another rank is gone or does not answer (Connection reset by peer)."
+    assert outcome.remedy is not None
+    assert outcome.remedy.endswith("start again on every node.")

@@ -16,6 +16,7 @@ from autotune.trial.client import WorkerDiedError
 from autotune.trial.environment import RECORDED_VARIABLES, trial_environment
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import MeasureMemory, MemoryMeasured, Ready
+from autotune.trial.ranks.group import NodeLostError, RanksMissingError
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.trial import processes
 
@@ -210,3 +211,43 @@ def test_the_environment_keeps_what_the_user_has_chosen(monkeypatch: pytest.Monk
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     monkeypatch.setenv("LD_PRELOAD", "libtcmalloc.so")
     assert trial_environment(6) == {"OMP_NUM_THREADS": "3", "LD_PRELOAD": "libtcmalloc.so"}
+
+
+def test_without_a_lost_node_no_ranks_are_started_again(pools: Pools) -> None:
+    pool = pools("answers")
+    pool.check_nodes()
+    pool._note_lost_node("Node 1 was not heard of for 16 s.")
+    with pytest.raises(NodeLostError, match=r"Node 1 was not heard of for 16 s\. Start the same"):
+        pool.check_nodes()
+    with pytest.raises(NodeLostError):
+        pool.launch(2)
+    assert NodeLostError("").exit_code == 3
+    # What one rank can do goes on.
+    assert number(pools.ask(pool)) == 1
+
+
+def test_nodes_that_do_not_come_together_are_not_waited_for_twice(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pools("answers")
+    pool.ready()
+    launched: list[int] = []
+
+    class Apart:
+        def wait_ready(self, **options: object) -> object:
+            raise RanksMissingError("Node 1 did not join within 60 s.")
+
+        def close(self) -> None:
+            pass
+
+    def launch(num_ranks: int = 1) -> Apart:
+        launched.append(num_ranks)
+        return Apart()
+
+    monkeypatch.setattr(pool, "launch", launch)
+    for num_nodes, num_launches in ((2, 1), (1, 2)):
+        launched.clear()
+        pool._num_nodes = num_nodes
+        with pytest.raises(RanksMissingError, match="Node 1 did not join"):
+            pool.fresh(2)
+        assert len(launched) == num_launches

@@ -18,6 +18,7 @@ from autotune.trial.protocol import Command, ContinueSpeed, Envelope, Reply
 from autotune.trial.ranks.place import Company
 from autotune.trial.worker import Worker
 from autotune.workload.spec import WorkloadSpec
+from probes import kills
 from tests.autotune.trial.lines import Line, make, memory_command
 
 # Python warns of forks beside threads; these forks touch none.
@@ -83,13 +84,24 @@ def test_a_fork_that_ends_without_an_answer_has_failed(
     assert line.hear().body == Failed(cause=f"{cause} It last said: ok")
 
 
-def test_a_killed_fork_only_suggests_memory(line: Line, tmp_path: Path) -> None:
-    scripted(line, tmp_path, die_of(signal.SIGKILL))._answer_in_fork(
-        Envelope(body=memory_command()), None
-    )
+@pytest.mark.parametrize(("counts", "kind"), [((4, 5), "out_of_memory"), ((4, 4), "failed")])
+def test_a_killed_fork_is_memory_where_the_kernel_counted_it(
+    line: Line,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    counts: tuple[int, int],
+    kind: str,
+) -> None:
+    worker, found = scripted(line, tmp_path, die_of(signal.SIGKILL)), iter(counts)
+    monkeypatch.setattr(kills, "read_memory_kills", lambda root: next(found))
+    worker._answer_in_fork(Envelope(body=memory_command()), None)
     reply = line.hear().body
-    assert isinstance(reply, OutOfMemory)
-    assert (reply.where, reply.is_certain) == ("host", False)
+    assert reply.kind == kind
+    if isinstance(reply, OutOfMemory):
+        assert (reply.where, reply.is_certain) == ("host", False)
+    else:
+        assert isinstance(reply, Failed)
+        assert reply.is_killed
 
 
 def test_a_fork_that_answers_is_not_answered_for(line: Line, tmp_path: Path) -> None:

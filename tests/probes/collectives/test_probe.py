@@ -71,7 +71,7 @@ def test_a_killed_rank_is_a_finding() -> None:
     link = measure(Ranks(num_processes=2), MACHINE, on_step=meddler)
     (finding,) = link.findings
     assert finding.cause.startswith("The measurement broke off at ")
-    assert finding.cause.endswith(": Rank 1 was ended by SIGKILL.")
+    assert ": Rank 1 was ended by SIGKILL" in finding.cause
     assert groups.are_gone([*meddler.ranks.values()])
 
 

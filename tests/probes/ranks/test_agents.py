@@ -87,7 +87,7 @@ def test_an_agent_outlives_a_killed_rank_and_node_0_a_killed_agent(tmp_path: Pat
         assert [seen["GLOO_SOCKET_IFNAME"] for seen in documents] == ["lo", "lo"]
         ranks = groups.processes(tmp_path / "0")
         ranks[1].kill()
-        assert nodes.said() == [RANK_KILLED, "Node 1: Rank 1 was ended by SIGKILL."]
+        assert nodes.said() == [RANK_KILLED, f"Node 1: Rank 1 was ended by SIGKILL{groups.WHY}."]
         assert groups.are_gone(ranks)
         ranks = groups.processes(tmp_path / "1")
         nodes.serve.kill()

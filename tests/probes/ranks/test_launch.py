@@ -66,7 +66,7 @@ def test_a_killed_rank_is_named_and_ends_even_those_that_heed_no_signal(tmp_path
     found = ended(wrapper)
     assert time.monotonic() - start_s < 4 * GRACE_S
     assert found.returncode == RANK_KILLED
-    assert found.stderr.splitlines()[-1] == "Rank 1 was ended by SIGKILL."
+    assert found.stderr.splitlines()[-1] == f"Rank 1 was ended by SIGKILL{groups.WHY}."
     assert groups.are_gone(ranks)
 
 

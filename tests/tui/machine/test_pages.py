@@ -110,7 +110,7 @@ def test_stored_readings_are_said_to_be_stored() -> None:
 def test_memory_tells_limit_source_margin_and_company() -> None:
     known = found.of_run(_view())
     assert _joined(pages.memory(known, 138)) == (
-        "limit 4.00 GiB (--memory-limit); 3.80 GiB usable, a margin of 205 MiB stays free"
+        "limit 4.00 GiB (--memory-limit); 3.80 GiB usable, a margin of 205 MiB is never filled"
     )
     shared = found.of_machine(machines.document(machines.accelerator()), None, origin="")
     assert _joined(pages.memory(shared, 138)) == "▲ process 4121 holds 614 MiB of cuda:0"
@@ -137,7 +137,8 @@ def test_links_are_a_curve_and_a_matrix() -> None:
 def test_trials_and_the_run_add_what_they_met() -> None:
     view = _view()
     text = _joined(pages.links(found.of_run(view), JOB, view, 138))
-    assert "#0: a step takes 1.20 s, 0.30 s of it for the exchange of gradients" in text
+    assert "#0 (" in text
+    assert "): a step takes 1.20 s, 0.30 s of it for the exchange of gradients" in text
     assert "Averaging every 8 steps pays." in text
     follows = _joined(pages.follows(view, 138))
     assert "split ✓ holds" in follows

@@ -23,6 +23,7 @@ SPACE = make_space(24)
 SIZES = (1, 2, 3, 4, 6, 8, 12, 24)
 FULL = OutOfMemory(where="device", cause="the allocator refused 1 GiB")
 KILLED = OutOfMemory(where="host", cause="the process was killed", is_certain=False)
+ENDED = Failed(cause="the process was killed", is_killed=True)
 
 
 def at(size: int, every_n_layers: int | None = None) -> Configuration:
@@ -325,3 +326,17 @@ def test_a_history_from_the_journal_is_the_history_that_was_lived(
     assert told == lived
     forgetful = finished_trials(view, forget_stopped=True)
     assert [t for t in lived.trials if not isinstance(t.outcome, Stopped)] == list(forgetful)
+
+
+def test_a_process_killed_by_somebody_closes_nothing_and_is_tried_once_more() -> None:
+    known = history((at(8), fits(200)), (at(12), ENDED))
+    assert known.regions == ()
+    assert known.is_open(at(12))
+    assert known.is_open(at(24))
+    twice = history((at(8), fits(200)), (at(12), ENDED), (at(12), ENDED))
+    assert twice.regions == ()
+    assert not twice.is_open(at(12))
+    assert twice.is_open(at(24))
+    # What was measured before stays measured, once.
+    assert [t.number for t in history((at(8), fits()), (at(8), ENDED)).measured] == [0]
+    assert history((at(8), fits()), (at(8), ENDED), (at(8), ENDED)).measured == ()

@@ -45,6 +45,12 @@ def test_a_tie_in_memory_goes_to_the_faster() -> None:
     assert Standing([first, second]).best() is first
 
 
+def test_memory_that_does_not_matter_leaves_a_tie_to_the_faster() -> None:
+    first, second = trial(0, NONE[6], 1.000, 990), trial(1, NONE[5], 1.002, 900)
+    assert Standing([first, second], negligible_bytes=89 * MIB).best() is second
+    assert Standing([first, second], negligible_bytes=90 * MIB).best() is first
+
+
 def test_a_difference_beyond_the_noise_is_no_tie_whatever_the_memory() -> None:
     fast, frugal = trial(0, NONE[6], 1.00, 9000), trial(1, NONE[0], 1.02, 100)
     assert Standing([frugal, fast]).best() is fast

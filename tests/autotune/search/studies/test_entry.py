@@ -58,6 +58,7 @@ def test_whole_outcomes_arrive_with_where_they_come_from(tmp_path: Path) -> None
         (OutOfMemory(where="device", cause="full"), True, True),
         (OutOfMemory(where="host", cause="killed", is_certain=False), True, False),
         (Failed(cause="no"), True, False),
+        (Failed(cause="killed", is_killed=True), False, False),
         (TimedOut(limit_s=1.0, cause="slow"), True, False),
         (Stopped(cause="by hand"), False, False),
     ],

@@ -107,6 +107,8 @@ def test_what_one_rank_could_not_do_between_its_steps_was_not_done() -> None:
 
 OUT = OutOfMemory(where="host", cause="No more.", limit_bytes=5)
 KILLED = OutOfMemory(where="host", cause="Killed.", is_certain=False)
+ENDED = Failed(cause="The process was killed from outside.", is_killed=True)
+GONE = Failed(cause="Another rank is gone or does not answer (Read error).")
 ECHO = Failed(cause="RuntimeError: Connection closed by peer [127.0.0.1]:4711")
 FAULT = Failed(cause="ValueError: no such label")
 LATE = TimedOut(limit_s=3.0, cause="No answer within 3 s.")
@@ -122,6 +124,8 @@ OFF = Stopped(cause="Another rank could not go on.")
         ([ECHO, KILLED], replace(KILLED, cause="On rank 1: Killed.")),
         ([ECHO, FAULT], replace(FAULT, cause="On rank 1: ValueError: no such label")),
         ([FAULT, ECHO], replace(FAULT, cause="On rank 0: ValueError: no such label")),
+        ([GONE, FAULT], replace(FAULT, cause="On rank 1: ValueError: no such label")),
+        ([FAULT, ENDED], replace(ENDED, cause=f"On rank 1: {ENDED.cause}")),
         ([OFF, LATE], replace(LATE, cause="On rank 1: No answer within 3 s.")),
         ([LATE, OFF, OUT], replace(OUT, cause="On rank 2: No more.")),
         ([OFF, measured()], OFF),

@@ -1,0 +1,62 @@
+"""What is known to be wrong before an engine is started, and before anything is loaded."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from autotune import control, lease, planning
+from autotune import request as requests
+from autotune.errors import UsageError
+from autotune.run_directory import write_json
+from autotune.starting import check_free, check_link, prepare
+from tests.testing import runs
+
+TWO = replace(runs.demo_request(), processes=2)
+
+
+def test_a_run_that_is_worked_on_is_left_alone_whoever_wants_it(tmp_path: Path) -> None:
+    run = runs.write_run(tmp_path, "one", runs.searching("one"))
+    lease.take(run.lease)
+    control.send(run.control, "stop", "for the engine that runs")
+    asked = run.request.read_bytes()
+    who = f"process {os.getpid()} on {socket.gethostname()}"
+    for fresh, resume in ((False, True), (True, False), (False, False)):
+        with pytest.raises(UsageError) as raised:
+            prepare(
+                replace(runs.demo_request(), seed=5), tmp_path, "one", fresh=fresh, resume=resume
+            )
+        assert raised.value.cause == f"The run 'one' is already being worked on by {who}."
+        assert raised.value.remedy is not None
+        assert "--resume" not in raised.value.remedy
+    assert run.request.read_bytes() == asked
+    assert [request.text for request in control.take(run.control)] == ["for the engine that runs"]
+    check_free(run, own_process=os.getpid())
+    lease.release(run.lease)
+    assert prepare(requests.load(run), tmp_path, "one", fresh=False, resume=True) == run
+
+
+def test_a_run_of_another_machine_may_be_set_free_by_hand(tmp_path: Path) -> None:
+    run = runs.write_run(tmp_path, "one", runs.searching("one"))
+    write_json(run.lease, asdict(replace(lease.mine(), host="elsewhere")))
+    with pytest.raises(UsageError, match=f"is gone, delete {run.lease}"):
+        check_free(run)
+
+
+def test_an_interface_that_is_not_there_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nonexistent0")
+    message = "GLOO_SOCKET_IFNAME names 'nonexistent0'.* unset GLOO_SOCKET_IFNAME"
+    with pytest.raises(UsageError, match=message):
+        prepare(TWO, tmp_path, "two", fresh=False, resume=False)
+    assert not (tmp_path / "two").exists()
+    with pytest.raises(UsageError, match=message):
+        planning.plan(TWO)
+    # One rank, or one that stands for all, has nobody to reach.
+    check_link(runs.demo_request())
+    check_link(replace(TWO, alone=True))
