@@ -17,9 +17,9 @@ from autotune.library.steps import differences, rescale
 from autotune.runtime.callback import LocalSGDCallback, attached_to
 from autotune.runtime.plain import refuse_unless_plain
 from autotune.trial.training_arguments import knob_fields, set_checkpointing
+from autotune.units import counted
 from autotune.workload.live.arguments import configuration_of
 from autotune.workload.live.job import base_trainer, is_checkpointing
-from autotune.units import counted
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainingArguments
@@ -58,8 +58,8 @@ def apply(
         )
     if arguments.world_size != configuration.world_size:
         raise UsageError(
-            f"The recommendation is for {counted(configuration.world_size, 'rank')}, and this Trainer has "
-            f"{arguments.world_size}.",
+            f"The recommendation is for {counted(configuration.world_size, 'rank')}, and this "
+            f"Trainer has {arguments.world_size}.",
             "Start as many processes as were tuned, or tune again with these.",
         )
     if configuration.local_sgd_steps > 1:

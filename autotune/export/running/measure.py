@@ -41,7 +41,8 @@ def run(request: dict[str, JsonValue]) -> JsonValue:
         return {"failure": found}
     for account in found:
         if account.world_size != num_ranks:
-            return {"failure": f"it trained on {counted(account.world_size, 'rank')} and not {num_ranks}"}
+            trained = counted(account.world_size, "rank")
+            return {"failure": f"it trained on {trained} and not {num_ranks}"}
         made = len(account.step_rows)
         if made != num_steps:
             return {"failure": f"it made {made} optimizer steps and not {num_steps}"}

@@ -108,7 +108,9 @@ def check(accounts: Sequence[Seen], bundle: Bundle, *, num_steps: int) -> None:
     """
     for account in accounts:
         if account.world_size != len(accounts):
-            raise ValueError(f"it trained on {counted(account.world_size, 'rank')} and not {len(accounts)}")
+            raise ValueError(
+                f"it trained on {counted(account.world_size, 'rank')} and not {len(accounts)}"
+            )
         check_rows(account, bundle, num_steps)
         check_checkpointing(account, bundle.configuration.checkpointing)
         if len(accounts) > 1:
