@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from autotune.configuration import Configuration
 from autotune.cost.batch_advice import advice_for_clipping
 from autotune.cost.communication import (
-    DDP_STAYS,
     Rate,
     break_even_steps,
     hides_exchange,
 )
 from autotune.cost.decision import Rival, Way, explain
 from autotune.cost.drift import describe_drift
-from autotune.events import LocalSGDPredicted
 from autotune.outcome import Exchange, Measured
 from autotune.search.evidence.finished import MeasuredTrial
 from autotune.search.evidence.history import History
@@ -51,7 +49,7 @@ def rank_reasons(
         if ruled_out.what.startswith("local SGD"):
             yield f"Local SGD is left out: {ruled_out.reason}."
     if view.local_sgd is not None:
-        yield _prediction(view.local_sgd, history, configuration)
+        yield view.local_sgd.sentence
     yield from _drift(view, configuration)
     if configuration.local_sgd_steps > 1 and facts.clips_gradients:
         yield advice_for_clipping(
@@ -60,17 +58,6 @@ def rank_reasons(
             num_ranks=configuration.world_size,
             max_grad_norm=facts.hyperparameters.max_grad_norm,
         )
-
-
-def _prediction(
-    predicted: LocalSGDPredicted, history: History, configuration: Configuration
-) -> str:
-    """What was predicted of local SGD, and of which readings."""
-    sentence = predicted.sentence
-    if configuration.local_sgd_steps > 1 and sentence.startswith(DDP_STAYS):
-        # It was taken for another reason than this.
-        sentence = f"Unasked, DDP would have stayed{sentence.removeprefix(DDP_STAYS)}"
-    return sentence
 
 
 def _decision(view: RunView, history: History, configuration: Configuration) -> Iterator[str]:

@@ -18,6 +18,7 @@ from autotune.runtime.local_steps import is_first_rank
 from autotune.runtime.plain import refuse_unless_plain
 from autotune.runtime.telling import tell
 from autotune.trial.training_arguments import knob_fields, set_checkpointing
+from autotune.units import counted
 from autotune.workload.live.arguments import configuration_of
 from autotune.workload.live.job import base_trainer, is_checkpointing
 
@@ -58,8 +59,8 @@ def apply(
         )
     if arguments.world_size != configuration.world_size:
         raise UsageError(
-            f"The recommendation is for {_ranks(configuration.world_size)}, and this Trainer has "
-            f"{arguments.world_size}.",
+            f"The recommendation is for {counted(configuration.world_size, 'rank')}, and this "
+            f"Trainer has {arguments.world_size}.",
             "Start as many processes as were tuned, or tune again with these.",
         )
     if configuration.local_sgd_steps > 1:
@@ -119,10 +120,6 @@ def apply(
     if configuration.local_sgd_steps > 1:
         LocalSGDCallback(configuration.local_sgd_steps).attach(trainer)
     _tell(changes, is_first=is_first_rank(trainer))
-
-
-def _ranks(number: int) -> str:
-    return "1 rank" if number == 1 else f"{number} ranks"
 
 
 def _is_reentrant(arguments: TrainingArguments) -> bool:

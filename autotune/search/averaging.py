@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.cost.communication import (
+    DDP_STAYS,
     LocalSGDChoice,
     Rate,
     choose_local_sgd_steps,
@@ -72,7 +73,7 @@ def try_local_sgd(
         step_counts=counts,
         one_process=_one_process(history),
     )
-    engine.session.emit(_event(found.trial, choice))
+    engine.session.emit(_event(found.trial, choice, is_asked=wish != "auto"))
     steps = choice.local_sgd_steps if wish == "auto" else counts[0]
     candidate = replace(found.trial.configuration, local_sgd_steps=steps)
     if steps == 1 or history.is_tried(candidate):
@@ -119,7 +120,11 @@ def _one_process(history: History) -> Rate | None:
     )
 
 
-def _event(trial: MeasuredTrial, choice: LocalSGDChoice) -> LocalSGDPredicted:
+def _event(trial: MeasuredTrial, choice: LocalSGDChoice, *, is_asked: bool) -> LocalSGDPredicted:
+    sentence = choice.sentence
+    if is_asked and sentence.startswith(DDP_STAYS):
+        # What was asked for is tried all the same, and taken.
+        sentence = f"Unasked, DDP would stay{sentence.removeprefix(DDP_STAYS)}"
     return LocalSGDPredicted(
         trial=trial.number,
         local_sgd_steps=choice.local_sgd_steps,
@@ -134,5 +139,5 @@ def _event(trial: MeasuredTrial, choice: LocalSGDChoice) -> LocalSGDPredicted:
             }
             for row in choice.rows
         ),
-        sentence=choice.sentence,
+        sentence=sentence,
     )

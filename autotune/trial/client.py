@@ -139,6 +139,13 @@ class Worker:
                     f"Memory did not suffice to load the workload. {reply.cause}",
                     "Choose a smaller model, or free memory on this machine.",
                 )
+            case Failed(is_killed=True):
+                self.close()
+                raise WorkerDiedError(
+                    "The process that was loading the workload was killed from outside, and not "
+                    "for its memory.",
+                    "Find out who ended it; --resume goes on with every finished trial.",
+                )
             case Failed():
                 self.close()
                 raise WorkerDiedError(reply.cause, reply.remedy or f"Its log is {self._log}.")

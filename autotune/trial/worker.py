@@ -57,6 +57,7 @@ from autotune.trial.protocol import (
     TryCheckpointing,
 )
 from autotune.trial.ranks.place import ALONE, Company, Place, joined
+from autotune.units import counted
 from probes.kills import KillWatch
 from probes.lifetime import die_with_parent
 
@@ -387,7 +388,8 @@ class Worker:
         num_ranks = self._place.world_size if self._place is not None else 1
         if stepper.accelerator.num_processes != num_ranks:
             raise AutotuneError(
-                f"Accelerate trains on {stepper.accelerator.num_processes} process(es) where "
+                "Accelerate trains on "
+                f"{counted(stepper.accelerator.num_processes, 'process', 'processes')} where "
                 f"{num_ranks} were started.",
                 "See that nothing in the job switches its distributed training off.",
             )

@@ -17,6 +17,7 @@ from autotune.export.running import ranks
 from autotune.export.running import seen as accounts
 from autotune.export.running.script_check import accelerator_flags, trainer_flags
 from autotune.export.running.seen import Seen
+from autotune.units import counted
 
 
 def run(request: dict[str, JsonValue]) -> JsonValue:
@@ -40,7 +41,8 @@ def run(request: dict[str, JsonValue]) -> JsonValue:
         return {"failure": found}
     for account in found:
         if account.world_size != num_ranks:
-            return {"failure": f"it trained on {account.world_size} rank(s) and not {num_ranks}"}
+            trained = counted(account.world_size, "rank")
+            return {"failure": f"it trained on {trained} and not {num_ranks}"}
         made = len(account.step_rows)
         if made != num_steps:
             return {"failure": f"it made {made} optimizer steps and not {num_steps}"}

@@ -11,6 +11,7 @@ from autotune.export.bundle import Bundle
 from autotune.export.running import ranks
 from autotune.export.running.ranks import Caches, RankedResult, RankedRun, RanksHere
 from autotune.export.running.seen import Seen
+from autotune.units import counted
 
 _SAME_SUM = 1e-6
 """Relative difference of the ranks' sums of parameters that rounding may leave."""
@@ -107,7 +108,9 @@ def check(accounts: Sequence[Seen], bundle: Bundle, *, num_steps: int) -> None:
     """
     for account in accounts:
         if account.world_size != len(accounts):
-            raise ValueError(f"it trained on {account.world_size} rank(s) and not {len(accounts)}")
+            raise ValueError(
+                f"it trained on {counted(account.world_size, 'rank')} and not {len(accounts)}"
+            )
         check_rows(account, bundle, num_steps)
         check_checkpointing(account, bundle.configuration.checkpointing)
         if len(accounts) > 1:

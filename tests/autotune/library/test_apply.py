@@ -182,7 +182,7 @@ def test_a_trainer_that_was_trained_before_can_be_changed(tmp_path: Path) -> Non
 
 def test_what_cannot_hold_is_refused(tmp_path: Path) -> None:
     trainer = live.trainer(tmp_path)
-    with pytest.raises(UsageError, match="2 ranks, and this Trainer has 1"):
+    with pytest.raises(UsageError, match=r"2 ranks, and this Trainer has 1"):
         apply(trainer, configuration(2, 1, world_size=2), repair_loss=False)
     averaging = replace(configuration(2, 2), local_sgd_steps=8)
     with pytest.raises(UsageError, match="needs several ranks"):

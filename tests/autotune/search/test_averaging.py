@@ -103,6 +103,11 @@ def test_a_number_that_the_user_insists_on_is_tried_whatever_is_expected() -> No
     assert run.asked == [
         (replace(TOGETHER, local_sgd_steps=12), "local SGD every 12 steps, as you asked")
     ]
+    (event,) = run.events
+    assert isinstance(event, LocalSGDPredicted)
+    assert event.sentence == (
+        "Unasked, DDP would stay: its exchange adds 10% to a step, which leaves nothing to save."
+    )
 
 
 def test_it_goes_with_the_configuration_that_computes_fastest() -> None:

@@ -16,6 +16,7 @@ from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.protocol import MeasureMemory, MemoryMeasured, Progress, Ready
 from autotune.workload.spec import WorkloadSpec
+from probes.kills import KillWatch, MemorySign
 from tests.autotune.trial import processes
 
 COMMAND = MeasureMemory(
@@ -110,14 +111,27 @@ def test_a_worker_that_dies_while_it_loads_is_quoted_alone(start: Start, tmp_pat
         "The process ended with exit code 3 without an answer. It last said: the disk is on fire"
     )
     assert caught.value.remedy == f"Its log is {tmp_path / 'worker.log'}."
+
+
+@pytest.mark.parametrize(
+    ("sign", "remedy"),
+    [
+        ("kernel", "Free memory on this machine, or choose a smaller model; --resume goes on with"),
+        ("unknown", "Free memory on this machine, or choose a smaller model; --resume goes on"),
+        ("none", "Find out who ended it; --resume goes on with every finished trial."),
+    ],
+)
+def test_who_killed_a_worker_that_loads_decides_what_to_do(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: MemorySign, remedy: str
+) -> None:
+    (tmp_path / "worker.log").write_text("the disk is on fire\n")
+    monkeypatch.setattr(KillWatch, "sign", lambda self: sign)
     with pytest.raises(WorkerDiedError) as caught:
         start("killed loading").wait_ready(time_limit_s=LIMIT_S)
     assert "killed from outside" in caught.value.cause
     assert "disk" not in caught.value.cause
-    assert caught.value.remedy == (
-        "Free memory on this machine, or choose a smaller model; --resume goes on with every "
-        "finished trial."
-    )
+    assert caught.value.remedy is not None
+    assert caught.value.remedy.startswith(remedy)
 
 
 def test_memory_that_does_not_suffice_to_load_is_said(start: Start) -> None:
@@ -240,7 +254,11 @@ def test_closing_twice_ends_nobody_else(start: Start, monkeypatch: pytest.Monkey
     assert ended == [worker.ready.process]
 
 
-def test_a_killed_worker_only_suggests_memory(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sign", ["pressure", "none"])
+def test_a_killed_worker_suggests_memory_where_the_system_was_short_of_it(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: MemorySign
+) -> None:
+    monkeypatch.setattr(KillWatch, "sign", lambda self: sign)
     worker = ready(start, "hangs")
     assert worker.ready is not None
     process = psutil.Process(worker.ready.process)
@@ -251,5 +269,9 @@ def test_a_killed_worker_only_suggests_memory(start: Start, tmp_path: Path) -> N
         # Called many times while the answer is awaited.
         should_stop=lambda: process.kill() if process.is_running() else None,
     )
-    assert isinstance(reply, OutOfMemory)
-    assert (reply.where, reply.is_certain) == ("host", False)
+    if sign == "none":
+        assert isinstance(reply, Failed)
+        assert reply.is_killed
+    else:
+        assert isinstance(reply, OutOfMemory)
+        assert (reply.where, reply.is_certain) == ("host", False)

@@ -111,6 +111,19 @@ def test_an_agent_leaves_when_nothing_is_heard_of_node_0(tmp_path: Path) -> None
     assert groups.wait_for(lambda: groups.are_gone(ranks))
 
 
+@linux_only
+def test_an_agent_tells_in_words_and_without_frames_that_node_0_was_killed(tmp_path: Path) -> None:
+    with play(tmp_path, "wait") as nodes:
+        assert nodes.said() == [2, 0]
+        ranks = groups.processes(tmp_path / "0")
+        nodes.lead.kill()
+        _, err = nodes.serve.communicate(timeout=groups.LIMIT_S)
+        assert nodes.serve.returncode == 3
+        assert err.splitlines()[-1].split(":")[0].endswith("Node 0 is gone")
+        assert "frame #" not in err
+        assert groups.wait_for(lambda: groups.are_gone(ranks))
+
+
 def node(port: int, rank: int = 0) -> Node:
     return Node(rank=rank, num_nodes=2, meeting=f"127.0.0.1:{port}/test", has_store=False)
 

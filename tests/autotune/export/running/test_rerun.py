@@ -138,7 +138,7 @@ def test_a_script_that_trains_alone_is_not_the_one_of_the_ranks(
     results = (RankedResult(accounts=(one, one)),)
     monkeypatch.setattr(ranks, "run", lambda *args, **kwargs: results)
     answer = child.run(request(tmp_path / "accelerator.py", num_ranks=2))
-    assert answer == {"failure": "it trained on 1 rank(s) and not 2"}
+    assert answer == {"failure": "it trained on 1 rank and not 2"}
 
 
 def test_rounds_are_whole() -> None:
