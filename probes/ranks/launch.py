@@ -284,7 +284,7 @@ def _run(share: _Share, endpoint: str, module: str, arguments: Sequence[str]) ->
     try:
         run.run(options)
     except ChildFailedError as error:
-        return _tell_end(*_root_failure(error), kills)
+        return _tell_end(*root_failure(error), kills)
     except SignalException as error:
         return 128 + int(error.sigval)
     except (RuntimeError, ValueError) as error:  # torch's errors of stores are RuntimeErrors
@@ -293,17 +293,24 @@ def _run(share: _Share, endpoint: str, module: str, arguments: Sequence[str]) ->
     return 0
 
 
-def _root_failure(error: ChildFailedError) -> tuple[int, int]:
+def root_failure(error: ChildFailedError) -> tuple[int, int]:
     """The rank that failed first, and its code.
 
     A rank that is killed takes those down at once that wait for it, and the launcher, which counts
     in seconds, may see them first. What the launcher itself ends comes by SIGTERM, or later.
     """
     first_rank, first = error.get_first_failure()
-    for rank, failure in error.failures.items():
-        is_early = failure.timestamp <= first.timestamp + 1
-        if is_early and failure.exitcode < 0 and failure.exitcode != -signal.SIGTERM:
-            return rank, failure.exitcode
+    early = [
+        (failure.exitcode != -signal.SIGKILL, rank, failure.exitcode)
+        for rank, failure in error.failures.items()
+        if failure.timestamp <= first.timestamp + 1
+        and failure.exitcode < 0
+        and failure.exitcode != -signal.SIGTERM
+    ]
+    if early:
+        # One that lost its partner may abort; nothing but somebody else ends a rank by SIGKILL.
+        _, rank, code = min(early)
+        return rank, code
     return first_rank, first.exitcode
 
 

@@ -15,7 +15,14 @@ import psutil
 import pytest
 
 from probes.errors import RANK_FAILED, RANK_KILLED
-from probes.ranks.launch import GRACE_S, Ranks, rank_command, threads_of_rank, without_launch
+from probes.ranks.launch import (
+    GRACE_S,
+    Ranks,
+    rank_command,
+    root_failure,
+    threads_of_rank,
+    without_launch,
+)
 from tests.testing import groups, links
 
 linux_only = pytest.mark.skipif(
@@ -140,3 +147,33 @@ def test_the_wrapper_leaves_when_its_parent_is_gone_already() -> None:
     command[4] = command[4].replace(str(os.getpid()), "1", 1)
     found = ended(links.start(command))
     assert (found.returncode, found.stdout) == (1 if sys.platform == "linux" else 0, "")
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        ({0: (signal.SIGABRT, 0), 1: (signal.SIGKILL, 0)}, (1, -signal.SIGKILL)),
+        ({0: (signal.SIGTERM, 0), 1: (signal.SIGABRT, 1)}, (1, -signal.SIGABRT)),
+        ({0: (signal.SIGABRT, 0), 1: (signal.SIGKILL, 30)}, (0, -signal.SIGABRT)),
+    ],
+)
+def test_a_rank_that_only_lost_its_partner_is_not_the_one_that_failed(
+    failures: dict[int, tuple[signal.Signals, int]], expected: tuple[int, int], tmp_path: Path
+) -> None:
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+    class Failure(ProcessFailure):
+        def __init__(self, rank: int, code: int, at_s: int) -> None:
+            super().__init__(rank, 1, code, str(tmp_path / "none"))
+            self.at_s = at_s
+
+        @property
+        def timestamp(self) -> int:  # type: ignore[override]
+            return self.at_s
+
+        @timestamp.setter
+        def timestamp(self, at_s: int) -> None:
+            return
+
+    told = {rank: Failure(rank, -signal_, at_s) for rank, (signal_, at_s) in failures.items()}
+    assert root_failure(ChildFailedError("ranks", told)) == expected

@@ -41,7 +41,7 @@ def test_two_ranks_that_do_what_they_should() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"world_size": 1}, r"trained on 1 rank\(s\) and not 2"),
+        ({"world_size": 1}, r"trained on 1 rank and not 2"),
         ({"step_rows": ((4, 3),)}, r"\[4, 3\] rows and not \[4, 4\]"),
         ({"step_rows": ()}, "made 0 optimizer steps and not 1"),
         ({"losses": (float("nan"),)}, "the loss is nan"),
