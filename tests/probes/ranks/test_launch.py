@@ -162,18 +162,8 @@ def test_a_rank_that_only_lost_its_partner_is_not_the_one_that_failed(
 ) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-    class Failure(ProcessFailure):
-        def __init__(self, rank: int, code: int, at_s: int) -> None:
-            super().__init__(rank, 1, code, str(tmp_path / "none"))
-            self.at_s = at_s
-
-        @property
-        def timestamp(self) -> int:  # type: ignore[override]
-            return self.at_s
-
-        @timestamp.setter
-        def timestamp(self, at_s: int) -> None:
-            return
-
-    told = {rank: Failure(rank, -signal_, at_s) for rank, (signal_, at_s) in failures.items()}
+    told = {}
+    for rank, (number, at_s) in failures.items():
+        told[rank] = ProcessFailure(rank, 1, -number, str(tmp_path / "none"))
+        told[rank].timestamp = at_s
     assert root_failure(ChildFailedError("ranks", told)) == expected
