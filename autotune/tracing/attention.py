@@ -7,11 +7,12 @@ plain arithmetic. What kernels allocate for themselves is noted as far as it gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import torch
 
+from autotune.tracing.recorder import Inside, Scratch
 from autotune.tracing.request import Target
 
 Kernel: TypeAlias = Literal["flash", "efficient", "math"]
@@ -114,7 +115,7 @@ def _flash(
     return output[..., :size] if missing else output
 
 
-def _inside_flash_backward(arguments: Sequence[object]) -> int:
+def _inside_flash_backward(arguments: Sequence[object]) -> Scratch:
     """Row sums and the fp32 gradient of the queries, and keys and values of shared heads.
 
     From `mha_bwd` of FlashAttention-2 as torch ships it.
@@ -129,10 +130,10 @@ def _inside_flash_backward(arguments: Sequence[object]) -> int:
     num_bytes = 4 * batch * heads * rows * (1 + padded)
     if key.shape[1] != heads:
         num_bytes += 2 * batch * heads * key.shape[2] * size * key.element_size()
-    return num_bytes
+    return Scratch(num_bytes)
 
 
-def inside_kernels() -> Mapping[object, Callable[[Sequence[object]], int]]:
+def inside_kernels() -> Mapping[object, Inside]:
     """What kernels allocate for themselves, by their operators."""
     aten = torch.ops.aten
     return {aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward}

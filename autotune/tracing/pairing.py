@@ -96,7 +96,8 @@ class Pair:
                 first recording, since both go in the same update.
         """
         if len(notes) == len(usual) and all(
-            note.is_free == event.is_free and (note.is_free or note.num_bytes == event.size.at(1))
+            note.is_free == event.is_free
+            and (note.is_free or bool(note.most_bytes) or note.num_bytes == event.size.at(1))
             for note, event in zip(notes, usual, strict=True)
         ):
             return None
@@ -211,7 +212,7 @@ def _words(note: Note) -> str:
 
 
 def _constant(note: Note) -> Size:
-    return Size(constant_bytes=note.num_bytes)
+    return Size(constant_bytes=note.num_bytes, most_bytes=note.most_bytes or None)
 
 
 def _affine(note: Note, other: Note) -> Size:
@@ -223,10 +224,16 @@ def _affine(note: Note, other: Note) -> Size:
     """
     low, high = SIZES
     per_sample = (other.num_bytes - note.num_bytes) / (high - low)
+    if note.most_bytes and note.most_bytes != other.most_bytes:
+        raise Mismatch(f"{_words(note)} that stops to grow at another size")
     constant = note.num_bytes - per_sample * low
     if constant < 0 or per_sample < 0:
         raise Mismatch(f"{_words(note)} with a size that is not proportional to the micro-batch")
-    return Size(constant_bytes=constant, bytes_per_sample=per_sample)
+    return Size(
+        constant_bytes=constant,
+        bytes_per_sample=per_sample,
+        most_bytes=note.most_bytes or None,
+    )
 
 
 def _kinds(notes: Notes, labels: Labels) -> dict[int, Kind]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -48,6 +48,21 @@ class Note(NamedTuple):
     """Last dimension of the tensor that the storage was made for; 0 where it has none."""
     layer: int = -1
     """The layer that has begun last, or that what is stepped belongs to; -1 where none has."""
+    most_bytes: int = 0
+    """Where the storage stops to grow with the micro-batch; 0 where it does not."""
+
+
+class Scratch(NamedTuple):
+    """What a kernel allocates for itself."""
+
+    num_bytes: int
+    """As though it grew for good."""
+    most_bytes: int = 0
+    """Where it stops to grow with the micro-batch; 0 where it does not."""
+
+
+Inside: TypeAlias = Callable[[Sequence[object]], Scratch | None]
+"""What the kernel of an operator allocates for itself, by its arguments; None where nothing."""
 
 
 class Recorder(TorchDispatchMode):
@@ -75,8 +90,8 @@ class Recorder(TorchDispatchMode):
         """Of what is neither forward nor backward; both of these are told from autograd."""
         self.num_unknown = 0
         """How often a value was asked for that the batch does not determine."""
-        self.inside: Mapping[object, Callable[[Sequence[object]], int]] = {}
-        """Bytes that the kernel of an operator allocates for itself, by its arguments."""
+        self.inside: Mapping[object, Inside] = {}
+        """What kernels allocate for themselves, by their operators."""
         self._mode = mode
         self._memo = memo
         self._places = places
@@ -120,11 +135,12 @@ class Recorder(TorchDispatchMode):
             self._layer = self._layers.of_weight(tensor, self._layer)
             self._add(tensor, "", "")
 
-    def _come_and_go(self, num_bytes: int, module: str, operator: str) -> None:
+    def _come_and_go(self, scratch: Scratch, module: str, operator: str) -> None:
         number = self._num_storages
         self._num_storages += 1
         for is_free in (False, True):
-            self._note(number, num_bytes, module, operator, 0, is_free=is_free)
+            self._note(number, scratch.num_bytes, module, operator, 0, is_free=is_free)
+            self.notes[-1] = self.notes[-1]._replace(most_bytes=scratch.most_bytes)
 
     def _note(
         self, number: int, num_bytes: int, module: str, operator: str, width: int, *, is_free: bool
@@ -223,8 +239,8 @@ class Recorder(TorchDispatchMode):
                     self._find_layer(args, place)
                     self._add(leaf, module, func._schema.name)
         inside = self.inside.get(func)
-        if inside is not None:
-            self._come_and_go(inside(args), module, func._schema.name)
+        if inside is not None and (scratch := inside(args)) is not None:
+            self._come_and_go(scratch, module, func._schema.name)
         return result
 
     def _find_layer(self, args: Sequence[object], place: int) -> None:

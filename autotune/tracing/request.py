@@ -24,6 +24,8 @@ class Target:
     """torch's name of the kind: cpu, cuda, xpu, mps."""
     capability: tuple[int, int] | None = None
     """Of a CUDA device, such as (8, 9); None is taken to be (8, 0) or later."""
+    num_threads: int = 1
+    """That a CPU computes with, each of which works in memory of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from autotune.tracing.attention import Attention, inside_kernels
 from autotune.tracing.fakes import is_on_host
+from autotune.tracing.products import inside_products
 from autotune.tracing.recorder import Recorder
 from autotune.tracing.request import Target
 
@@ -112,6 +113,7 @@ def as_on(target: Target, recorder: Recorder) -> Iterator[Attention | None]:
         The attention that stands in for torch's; None on a CPU, which needs no substitutes.
     """
     if target.kind == "cpu":
+        recorder.inside = inside_products(target.num_threads)
         with counted_random_state(recorder):
             yield None
         return

@@ -125,7 +125,10 @@ class _Table:
 
 
 def _rows(events: Iterable[Event], names: _Table) -> list[JsonValue]:
-    """[storage, is free, constant bytes, bytes per sample, phase, kind, module, operator] each."""
+    """[storage, is free, constant bytes, bytes per sample, phase, kind, module, operator] each.
+
+    What stops to grow has the most bytes that it takes at the end.
+    """
     phases = {phase: number for number, phase in enumerate(PHASES)}
     kinds = {kind: number for number, kind in enumerate(KINDS)}
     numbers, of = names.numbers, names.of
@@ -139,6 +142,7 @@ def _rows(events: Iterable[Event], names: _Table) -> list[JsonValue]:
             kinds[event.kind],
             numbers[event.module] if event.module in numbers else of(event.module),
             numbers[event.operator] if event.operator in numbers else of(event.operator),
+            *(() if event.size.most_bytes is None else (_short(event.size.most_bytes),)),
         ]
         for event in events
     ]
@@ -154,14 +158,21 @@ def _short(value: float) -> JsonValue:
 
 
 def _events(rows: JsonValue, names: list[str]) -> Events:
-    sizes: dict[tuple[float, float], Size] = {}
+    sizes: dict[tuple[float, ...], Size] = {}
     found = []
-    table = cast("list[tuple[int, int, float, float, int, int, int, int]]", _list(rows))
-    for storage, is_free, constant, per_sample, phase, kind, module, operator in table:
-        key = (constant, per_sample)
+    table = cast(
+        "list[tuple[int, int, float, float, int, int, int, int, *tuple[float, ...]]]", _list(rows)
+    )
+    most: list[float]
+    for storage, is_free, constant, per_sample, phase, kind, module, operator, *most in table:
+        key = (constant, per_sample, *most)
         size = sizes.get(key)
         if size is None:
-            size = sizes[key] = Size(constant_bytes=constant, bytes_per_sample=per_sample)
+            size = sizes[key] = Size(
+                constant_bytes=constant,
+                bytes_per_sample=per_sample,
+                most_bytes=most[0] if most else None,
+            )
         found.append(
             Event(
                 storage=storage,

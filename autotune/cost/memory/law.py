@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeAlias
 
 from autotune.cost.memory.trace import (
     KINDS,
@@ -21,6 +22,9 @@ from autotune.cost.memory.trace import (
     Size,
     StepTrace,
 )
+
+_Line: TypeAlias = tuple[float, float, int]
+"""Slope, constant, and the place of an event."""
 
 MOST_SAMPLES = 2**20
 """Micro-batch sizes are not looked at beyond this."""
@@ -36,12 +40,20 @@ class Moment:
     module: str
     operator: str
     by_kind: Mapping[Kind, Size]
+    most: Size | None = None
+    """All of it where what was allocated last grows no more; None where that does not happen."""
+
+    def at(self, micro_batch_size: int) -> int:
+        """Bytes at a micro-batch size."""
+        num_bytes = self.size.at(micro_batch_size)
+        return num_bytes if self.most is None else min(num_bytes, self.most.at(micro_batch_size))
 
     def plus(self, size: Size, kind: Kind) -> Moment:
         """The same moment with more alive."""
         kinds = dict(self.by_kind)
         kinds[kind] = add(kinds.get(kind, NO_BYTES), size)
-        return replace(self, size=add(self.size, size), by_kind=kinds)
+        most = None if self.most is None else add(self.most, size)
+        return replace(self, size=add(self.size, size), by_kind=kinds, most=most)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +83,24 @@ class Law:
         """The peak at a micro-batch size, with what it consists of."""
         if micro_batch_size == 1 and self.one_row is not None:
             return self.one_row.peak(1)
-        moment = max(self.moments, key=lambda m: _at(m.size, micro_batch_size))
+        moment = max(self.moments, key=lambda m: m.at(micro_batch_size))
+        num_bytes = moment.at(micro_batch_size)
+        by_kind = {kind: moment.by_kind.get(kind, NO_BYTES).at(micro_batch_size) for kind in KINDS}
+        # What stops to grow goes again where it came.
+        by_kind["temporary"] -= moment.size.at(micro_batch_size) - num_bytes
         return Peak(
-            num_bytes=moment.size.at(micro_batch_size),
+            num_bytes=num_bytes,
             phase=moment.phase,
             module=moment.module,
             operator=moment.operator,
-            by_kind={
-                kind: moment.by_kind.get(kind, NO_BYTES).at(micro_batch_size) for kind in KINDS
-            },
+            by_kind=by_kind,
         )
 
     def peak_bytes(self, micro_batch_size: int) -> int:
         """Bytes at the peak at a micro-batch size."""
         if micro_batch_size == 1 and self.one_row is not None:
             return self.one_row.peak_bytes(1)
-        return max(m.size.at(micro_batch_size) for m in self.moments)
+        return max(m.at(micro_batch_size) for m in self.moments)
 
     def largest(self, limit_bytes: int, most: int = MOST_SAMPLES) -> int:
         """The largest micro-batch size whose peak stays within a limit; 0 where none does.
@@ -97,11 +111,8 @@ class Law:
         """
         size = most
         for moment in self.moments:
-            room = limit_bytes - moment.size.constant_bytes
-            if room < 0:
-                size = 0
-            elif moment.size.bytes_per_sample > 0:
-                size = min(size, math.floor(room / moment.size.bytes_per_sample))
+            lines = [moment.size] if moment.most is None else [moment.size, moment.most]
+            size = min(size, max(_largest(line, limit_bytes, most) for line in lines))
         if size > 1:
             return size
         return int(self.peak_bytes(1) <= limit_bytes)
@@ -112,6 +123,15 @@ class Law:
             moments=tuple(moment.plus(size, kind) for moment in self.moments),
             one_row=self.one_row.plus(size, kind) if self.one_row is not None else None,
         )
+
+
+class _Bent(NamedTuple):
+    """What is alive after an allocation that stops to grow."""
+
+    before: _Line
+    after: _Line
+    at: float
+    """The micro-batch size where one goes over into the other."""
 
 
 def training_law(trace: StepTrace, accumulation_steps: int) -> Law:
@@ -168,8 +188,11 @@ def add(first: Size, second: Size) -> Size:
     )
 
 
-def _at(size: Size, micro_batch_size: float) -> float:
-    return size.constant_bytes + size.bytes_per_sample * micro_batch_size
+def _largest(line: Size, limit_bytes: int, most: int) -> int:
+    room = limit_bytes - line.constant_bytes
+    if room < 0:
+        return 0
+    return math.floor(room / line.bytes_per_sample) if line.bytes_per_sample > 0 else most
 
 
 def _by_kind(events: Iterable[Event]) -> Mapping[Kind, Size]:
@@ -187,7 +210,8 @@ def _by_kind(events: Iterable[Event]) -> Mapping[Kind, Size]:
 def law_of(events: Iterable[Event]) -> Law:
     """The law of one pass over events: the moments that are the maximum at some size from 1 on."""
     log = tuple(events)
-    lines: list[tuple[float, float, int]] = []
+    lines: list[_Line] = []
+    bent: list[_Bent] = []
     constant, per_sample = 0.0, 0.0
     for index, event in enumerate(log):
         size = event.size
@@ -197,14 +221,46 @@ def law_of(events: Iterable[Event]) -> Law:
         else:
             constant += size.constant_bytes
             per_sample += size.bytes_per_sample
-            lines.append((per_sample, constant, index))
-    return Law(moments=tuple(_moment(log, index) for index in _upper(lines)))
+            line = (per_sample, constant, index)
+            if size.most_bytes is None:
+                lines.append(line)
+            else:
+                flat = (
+                    per_sample - size.bytes_per_sample,
+                    constant - size.constant_bytes + size.most_bytes,
+                    index,
+                )
+                bent.append(_Bent(line, flat, _bend(size)))
+    found = _upper(lines)
+    if bent:
+        # Between two bends, everything is a line.
+        straight = [line for line in lines if line[2] in set(found)]
+        ends = sorted({b.at for b in bent if 1 < b.at < math.inf})
+        found = list(
+            dict.fromkeys(
+                index
+                for start, end in pairwise((1.0, *ends, math.inf))
+                for index in _upper(
+                    [*straight, *(b.before if b.at >= end else b.after for b in bent)], start, end
+                )
+            )
+        )
+    return Law(moments=tuple(_moment(log, index) for index in found))
 
 
-def _upper(lines: Sequence[tuple[float, float, int]]) -> list[int]:
-    """Which of the lines (slope, constant, index) are the highest somewhere from 1 on, by slope.
+def _bend(size: Size) -> float:
+    """The micro-batch size at which a storage stops to grow."""
+    assert size.most_bytes is not None
+    room = size.most_bytes - size.constant_bytes
+    if size.bytes_per_sample <= 0:
+        return math.inf if room >= 0 else 0.0
+    return room / size.bytes_per_sample
 
-    Going out from 1, the highest line gives way to the one that crosses it first.
+
+def _upper(lines: Sequence[_Line], start: float = 1.0, end: float = math.inf) -> list[int]:
+    """Which of the lines (slope, constant, index) are the highest somewhere in a range, by slope.
+
+    Going out from its start, the highest line gives way to the one that crosses it first.
     """
     best: dict[float, tuple[float, int]] = {}
     for slope, constant, index in lines:
@@ -213,7 +269,7 @@ def _upper(lines: Sequence[tuple[float, float, int]]) -> list[int]:
     candidates = [(slope, constant, index) for slope, (constant, index) in best.items()]
     if not candidates:
         return []
-    at = 1.0
+    at = start
     current = max(candidates, key=lambda line: (line[1] + line[0] * at, line[0]))
     found = [current[2]]
     while True:
@@ -222,7 +278,7 @@ def _upper(lines: Sequence[tuple[float, float, int]]) -> list[int]:
             for slope, constant, index in candidates
             if slope > current[0]
         ]
-        crossings = [crossing for crossing in crossings if crossing[0] >= at]
+        crossings = [crossing for crossing in crossings if at <= crossing[0] <= end]
         if not crossings:
             return found
         at, slope, constant, index = min(
@@ -238,6 +294,18 @@ def _moment(log: Sequence[Event], index: int) -> Moment:
     size = NO_BYTES
     for part in kinds.values():
         size = add(size, part)
+    last = event.size
+    most = None
+    if last.most_bytes is not None:
+        most = Size(
+            constant_bytes=size.constant_bytes - last.constant_bytes + last.most_bytes,
+            bytes_per_sample=size.bytes_per_sample - last.bytes_per_sample,
+        )
     return Moment(
-        size=size, phase=event.phase, module=event.module, operator=event.operator, by_kind=kinds
+        most=most,
+        size=size,
+        phase=event.phase,
+        module=event.module,
+        operator=event.operator,
+        by_kind=kinds,
     )

@@ -30,10 +30,16 @@ class Size:
 
     constant_bytes: float
     bytes_per_sample: float = 0.0
+    most_bytes: float | None = None
+    """Where it stops to grow, as what a kernel works in does; only of what goes again where it
+    came."""
 
     def at(self, micro_batch_size: int) -> int:
         """Bytes at a micro-batch size, rounded up to whole ones."""
-        return max(0, math.ceil(self.constant_bytes + self.bytes_per_sample * micro_batch_size))
+        num_bytes = self.constant_bytes + self.bytes_per_sample * micro_batch_size
+        if self.most_bytes is not None:
+            num_bytes = min(num_bytes, self.most_bytes)
+        return max(0, math.ceil(num_bytes))
 
 
 NO_BYTES = Size(constant_bytes=0.0)

@@ -270,3 +270,20 @@ def test_a_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:
     spec = WorkloadSpec(task="causal-lm", model_config=write_config(tmp_path), max_length=65)
     with quiet(), pytest.raises(WorkloadError, match="positions for 64 tokens"):
         make_up(spec, tmp_path, fake_mode())
+
+
+@pytest.mark.parametrize("size", [3, 16])
+def test_products_of_half_precision_work_in_memory_of_their_own(size: int) -> None:
+    """Which grows with the rows at first, and then no more."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("This CPU multiplies bf16 without a kernel that allocates.")
+    job = Job(family="ViT", dropout=True, precision="bf16")
+    found = traced(job, CPU, (EVERY_LAYER,))
+    step = found.of(EVERY_LAYER)
+    assert step is not None
+    with quiet():
+        real_bytes = job.peak_bytes(
+            Configuration(micro_batch_size=size, accumulation_steps=1, checkpointing=EVERY_LAYER)
+        )
+    predicted_bytes = training_law(step, 1).peak_bytes(size)
+    assert 0.9999 * real_bytes <= predicted_bytes <= 1.01 * real_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -134,6 +135,23 @@ def test_a_line_through_two_peaks_would_lie_far_below() -> None:
     assert law.peak_bytes(5000) == 5000
 
 
+def test_what_a_kernel_works_in_stops_to_grow() -> None:
+    def scratch(storage: int, constant: float, per_sample: float, most: float) -> Event:
+        size = Size(constant_bytes=constant, bytes_per_sample=per_sample, most_bytes=most)
+        return replace(came(storage, 0), size=size)
+
+    bent = [scratch(1, 0, 50, 400), scratch(2, 100, 10, 450), scratch(3, 5, 90, 200)]
+    activations = came(0, 10, 3, kind="activations")
+    later = came(4, 0, 12)
+    law = law_of([activations, *(e for b in bent for e in (b, went(b))), later])
+    for size in range(1, 200):
+        tops = [min(50 * size, 400), min(100 + 10 * size, 450), min(5 + 90 * size, 200), 12 * size]
+        peak = law.peak(size)
+        assert law.peak_bytes(size) == peak.num_bytes == 10 + 3 * size + max(tops)
+        assert peak.by_kind["temporary"] == max(tops)
+        assert law.largest(peak.num_bytes) == size
+
+
 def test_a_half_byte_a_sample_is_rounded_up() -> None:
     assert law_of([came(0, 1, 0.5)]).peak_bytes(3) == math.ceil(2.5)
 
@@ -220,7 +238,9 @@ FACTS = TraceFacts(
 
 @pytest.mark.parametrize("has_one_row", [True, False])
 def test_a_trace_survives_json(has_one_row: bool) -> None:
-    alone = {"one_row": (GRADIENT,), "later_one_row": ()} if has_one_row else {}
+    size = Size(constant_bytes=1, bytes_per_sample=0.5, most_bytes=9)
+    bent = replace(GRADIENT, size=size)
+    alone = {"one_row": (bent,), "later_one_row": ()} if has_one_row else {}
     traced = TracedWorkload(
         facts=FACTS,
         steps=(step_trace(**alone),),
