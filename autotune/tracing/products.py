@@ -3,8 +3,8 @@
 oneDNN's kernel for them (`brgemm_matmul`) works in buffers that torch allocates for it, and that
 fake tensors do not show: blocks of both matrices in the kernel's own order, and of the product in
 fp32, for each thread. Blocks have a largest size, so that the buffers stop to grow with the rows.
-The rule is that of `init_scratchpad` and of the choice of blocks for AVX-512, never below what was
-measured with it.
+The rule is fitted to allocations measured over many shapes on a CPU with AVX-512 and bf16
+instructions, on one and two threads; processors with other blocks may need some more.
 """
 
 from __future__ import annotations

@@ -286,4 +286,4 @@ def test_products_of_half_precision_work_in_memory_of_their_own(size: int) -> No
             Configuration(micro_batch_size=size, accumulation_steps=1, checkpointing=EVERY_LAYER)
         )
     predicted_bytes = training_law(step, 1).peak_bytes(size)
-    assert 0.9999 * real_bytes <= predicted_bytes <= 1.01 * real_bytes
+    assert 0.99 * real_bytes <= predicted_bytes <= 1.01 * real_bytes
