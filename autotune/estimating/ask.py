@@ -137,7 +137,11 @@ def _reckoned(request: EstimateRequest, *, fresh: bool) -> Document:
 
     wanted = TraceRequest(
         workload=request.spec,
-        target=TraceTarget(kind=request.target.kind, capability=request.target.capability),
+        target=TraceTarget(
+            kind=request.target.kind,
+            capability=request.target.capability,
+            num_threads=request.target.num_threads,
+        ),
         forms=ALL_FORMS if request.forms is None else request.forms,
         driver=request.driver,
         with_evaluation=False,

@@ -119,7 +119,11 @@ class Foreseeing:
         forms = ALL_FORMS if own in ALL_FORMS else (*ALL_FORMS, own)
         return TraceRequest(
             workload=resolve(request.workload, scratch, Path(request.working_directory)),
-            target=TraceTarget(kind=self._target.kind, capability=self._target.capability),
+            target=TraceTarget(
+                kind=self._target.kind,
+                capability=self._target.capability,
+                num_threads=self._target.num_threads,
+            ),
             forms=forms,
             driver=request.driver,
             working_directory=request.working_directory,

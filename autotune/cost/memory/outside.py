@@ -106,6 +106,11 @@ class Target:
         return self.kind == "cpu"
 
     @property
+    def num_threads(self) -> int:
+        """That a CPU computes with, as far as the machine is known; a device counts as one."""
+        return self.machine.host.num_threads if self.is_cpu and self.machine is not None else 1
+
+    @property
     def is_amd(self) -> bool:
         """Whether the device is AMD's."""
         return self.architecture is not None and self.architecture.startswith("gfx")
