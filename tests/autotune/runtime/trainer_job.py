@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -307,6 +309,9 @@ def main() -> None:
         "parted": one_rank_saves,
     }
     write_facts({name: check() for name, check in checks.items()})
+    sys.stdout.flush()
+    # With the group's threads alive, torch aborts now and then while Python exits.
+    os._exit(0)
 
 
 if __name__ == "__main__":
