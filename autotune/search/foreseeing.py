@@ -13,10 +13,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from autotune.configuration import Checkpointing, Configuration
-from autotune.cost.memory import allocator_settings, devices
+from autotune.cost.memory import allocator_settings
 from autotune.cost.memory.allocator_settings import AllocatorSettings
 from autotune.cost.memory.foresight import Foresight, Reckoner
-from autotune.cost.memory.outside import Target
+from autotune.cost.memory.outside import target_here
 from autotune.cost.memory.trace import TracedWorkload
 from autotune.errors import UsageError
 from autotune.events import Document, MemoryForeseen
@@ -66,7 +66,9 @@ class Foreseeing:
         self._request = request
         self._environment = environment
         self._traces = traces
-        self._target = _target(machine, limit_bytes)
+        self._target = target_here(
+            machine, total_bytes=limit_bytes, total_from="the limit of the run"
+        )
         self._process_bytes = 0
         self._key = ""
         self._kept: TracedWorkload | None = None
@@ -187,21 +189,3 @@ def _settings(environment: Mapping[str, str]) -> AllocatorSettings:
     except UsageError:
         # The trials will say what torch thinks of it.
         return allocator_settings.UNCHANGED
-
-
-def _target(machine: Machine, limit_bytes: int) -> Target:
-    device = machine.device
-    architecture = None
-    if device.kind == "cuda":
-        try:
-            architecture = devices.find(device.name).architecture
-        except UsageError:
-            architecture = None
-    return Target(
-        name=device.name,
-        kind=device.kind,
-        architecture=architecture,
-        total_bytes=limit_bytes,
-        total_from="the limit of the run",
-        machine=machine,
-    )

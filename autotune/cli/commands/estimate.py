@@ -16,7 +16,7 @@ from autotune.cli.job import global_batch_size, local_sgd, workload_spec
 from autotune.cli.reader import Reader
 from autotune.cli.workload_options import DTYPES
 from autotune.cost.memory import allocator_settings, devices
-from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target
+from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target, target_here
 from autotune.display import output
 from autotune.errors import ExitCode, UsageError
 from autotune.estimating.ask import EstimateRequest, error_of, estimate
@@ -146,20 +146,10 @@ def _target(reader: Reader, chosen: options.Estimate) -> Target:
 def _here() -> Target:
     """The device that this machine would train on."""
     machine = known_machine(on_progress=_tell)
-    device = machine.device
-    architecture = None
-    if device.kind == "cuda":
-        try:
-            architecture = devices.find(device.name).architecture
-        except UsageError:
-            architecture = None
-    return Target(
-        name=device.name,
-        kind=device.kind,
-        architecture=architecture,
-        total_bytes=device.usable_bytes,
-        total_from=f"free here now, {device.memory_from}",
-        machine=machine,
+    return target_here(
+        machine,
+        total_bytes=machine.device.usable_bytes,
+        total_from=f"free here now, {machine.device.memory_from}",
     )
 
 

@@ -22,10 +22,13 @@ Sources of what is assumed:
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from autotune.cost.memory import devices
 from autotune.cost.memory.devices import capability_of
+from autotune.errors import UsageError
 from probes.link import BUFFERS
 from probes.machine import Machine
 from probes.reading import CONTEXT, WORKSPACES
@@ -119,6 +122,29 @@ class Target:
     def capability(self) -> tuple[int, int] | None:
         """CUDA's compute capability, where it is known."""
         return capability_of(self.architecture or "")
+
+
+def target_here(machine: Machine, *, total_bytes: int, total_from: str) -> Target:
+    """The device that a machine trains on, as one that is reckoned for.
+
+    Args:
+        machine: With the device.
+        total_bytes: What the process may occupy in all.
+        total_from: Who says so.
+    """
+    device = machine.device
+    architecture = None
+    if device.kind == "cuda":
+        with contextlib.suppress(UsageError):
+            architecture = devices.find(device.name).architecture
+    return Target(
+        name=device.name,
+        kind=device.kind,
+        architecture=architecture,
+        total_bytes=total_bytes,
+        total_from=total_from,
+        machine=machine,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
