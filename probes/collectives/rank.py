@@ -17,6 +17,7 @@ from probes.collectives.buffers import buffers_reading, left_bytes
 from probes.collectives.group import Group, Node
 from probes.collectives.said import SAID, Options, Said, Started
 from probes.collectives.steps import measure
+from probes.lifetime import end_at_once
 from probes.ranks.launch import rank_store
 from probes.wording import first_line
 
@@ -71,4 +72,4 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_at_once(main(sys.argv[1:]))

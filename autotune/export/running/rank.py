@@ -21,6 +21,7 @@ import torch
 from autotune.export.running.observe import hooked, keep_caches, run_script, seen, watching
 from autotune.export.running.ranks import REQUEST, Caches, account_name, failure_name
 from autotune.export.running.seen import as_json
+from probes.lifetime import end_at_once
 
 
 def main() -> None:
@@ -43,9 +44,9 @@ def main() -> None:
                 traceback.print_exc()
                 _tell(place / failure_name(number, rank), _failure(rank, error))
                 # The other ranks may be waiting for this one: nothing is taken down in order.
-                sys.stderr.flush()
-                os._exit(1)
+                end_at_once(1)
             _tell(place / account_name(number, rank), as_json(replace(seen(observed), extra=extra)))
+    end_at_once(0)
 
 
 def _failure(rank: int, error: Exception) -> str:

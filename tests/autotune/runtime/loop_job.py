@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -24,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune import FusedLocalSGD
 from autotune.errors import AutotuneError, UsageError
 from autotune.runtime.plain import find_ddp
+from probes.lifetime import end_at_once
 from tests.autotune.runtime.averaging_checks import (
     buckets,
     kinds_of_tensors,
@@ -321,8 +320,7 @@ def main() -> None:
             "one_exception": an_exception_on_one_rank(accelerator),
         }
     )
-    sys.stdout.flush()
-    os._exit(0)
+    end_at_once(0)
 
 
 if __name__ == "__main__":

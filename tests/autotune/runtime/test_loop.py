@@ -215,22 +215,18 @@ def test_one_rank_of_a_launcher_exchanges_nothing(lonely: Accelerator) -> None:
     assert (local.enabled, local.num_steps) == (False, 3)
 
 
-TAKE_DOWN = "torch.distributed.destroy_process_group()"
-
-
 @pytest.fixture(scope="module")
 def case_22(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The case's own script, with our class in place of the stock one.
+    """The case's own script, with our class in place of the stock one, ended as our own ranks are.
 
-    It takes its process group down at the end: with the group's threads alive, torch aborts now and
-    then while Python exits, with either class and with none.
+    Ending as Python does, it is aborted now and then, with either class and with none.
     """
     script = (case_folder("22-localsgd-buffers-uneven") / "train.py").read_text(encoding="utf-8")
     stock = "from accelerate.local_sgd import LocalSGD\n"
     assert script.count(stock) == 1
     path = tmp_path_factory.mktemp("case") / "train.py"
     ours = script.replace(stock, "from autotune import FusedLocalSGD as LocalSGD\n")
-    path.write_text(f"{ours}\nif torch.distributed.is_initialized():\n    {TAKE_DOWN}\n")
+    path.write_text(f"{ours}\nfrom probes.lifetime import end_at_once\nend_at_once(0)\n")
     return path
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ from autotune import LocalSGDCallback
 from autotune.errors import AutotuneError
 from autotune.runtime.averaging import ParameterAverage
 from autotune.runtime.plain import find_ddp
+from probes.lifetime import end_at_once
 from tests.autotune.runtime.fits import AVERAGED, HERE, gpt2, made, note_averagings
 from tests.autotune.runtime.ranks import Facts, difference, flat, write_facts
 from tests.autotune.runtime.trainer_settings import applied, refusals, settings
@@ -309,9 +308,7 @@ def main() -> None:
         "parted": one_rank_saves,
     }
     write_facts({name: check() for name, check in checks.items()})
-    sys.stdout.flush()
-    # With the group's threads alive, torch aborts now and then while Python exits.
-    os._exit(0)
+    end_at_once(0)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from probes.lifetime import end_at_once
+
 ENDLESS_S = 120.0
 
 
@@ -56,4 +58,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_at_once(main())

@@ -24,6 +24,7 @@ import torch.distributed as dist
 from autotune.trial.readings.gradients import measure_gradients
 from autotune.configuration import Configuration
 from autotune.trial.stepper import make_stepper, train_window
+from probes.lifetime import end_at_once
 from tests.autotune.trial.readings.gradients_by_hand import odd_workload
 
 torch.set_num_threads(1)
@@ -93,7 +94,7 @@ for driver in ("trainer", "accelerate"):
     }
 Path(f"rank{dist.get_rank()}.json").write_text(json.dumps(found))
 dist.barrier()
-dist.destroy_process_group()
+end_at_once(0)
 """
 
 
