@@ -2,13 +2,15 @@
 
 Every contestant has a process of its own that was never used before. In each round every one of
 them trains on the same next global batches, in an order that turns from round to round; what the
-machine does meanwhile hits all of them alike.
+machine does meanwhile hits all of them alike. How memory happens to lie makes two processes of one
+configuration differ by some per cent for as long as they live. So a round is timed in a new fork of
+each process where that is cheap: then rounds differ by it, and the interval covers it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
@@ -20,6 +22,7 @@ from autotune.search.engine import Engine
 from autotune.search.evidence.finished import MeasuredTrial
 from autotune.search.evidence.statistics import Ratio, ratio_of_times, samples_per_s_interval
 from autotune.search.trials import TrialResult
+from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import WARMUP_STEPS
 from probes.memory import read_memory
 
@@ -33,6 +36,8 @@ SHOW_S = 0.6
 """How long a display may take to show a message, in which nothing is measured."""
 BLOCK_S = 1.0
 """Aimed-at time of one contestant in one round."""
+RENEWAL_S = 2.0
+"""How long a new fork may warm up before each round."""
 TOGETHER_FRACTION = 0.7
 """Part of the free memory that waiting contestants may hold at the same time."""
 
@@ -53,8 +58,20 @@ def confirmation_s(
     *, num_contestants: int, cold_start_s: float, step_s: float, rounds: int = MIN_ROUNDS
 ) -> float:
     """Seconds that confirming will take at least, from what steps and cold starts took."""
-    per_contestant_s = cold_start_s + step_s * (WARMUP_STEPS + 2) + rounds * max(BLOCK_S, step_s)
-    return num_contestants * per_contestant_s
+    warm_up_s = step_s * WARMUP_STEPS
+    round_s = max(BLOCK_S, step_s) + (warm_up_s if warm_up_s <= RENEWAL_S else 0.0)
+    return num_contestants * (cold_start_s + step_s * 2 + warm_up_s + rounds * round_s)
+
+
+def are_renewed(pool: WorkerPool, trials: Iterable[MeasuredTrial]) -> bool:
+    """Whether each round is timed in a new fork of every contestant's process.
+
+    Ranks would have to meet and to exchange the parameters anew each time.
+    """
+    return pool.options.isolation == "fork" and all(
+        t.configuration.world_size == 1 and t.measured.speed.step_s * WARMUP_STEPS <= RENEWAL_S
+        for t in trials
+    )
 
 
 def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
@@ -98,13 +115,14 @@ class _Contest:
         kept = self._affordable(entered)
         step_s = max(t.measured.speed.step_s for t in kept)
         self._steps_per_block = max(1, round(BLOCK_S / step_s))
-        stays = self._fit_together(kept)
+        stays, is_renewed = self._fit_together(kept), are_renewed(engine.pool, kept)
         self._contestants = [
             Contestant(
                 engine=engine,
                 number=engine.take_number(),
                 trial=trial,
                 stays=stays,
+                is_renewed=is_renewed,
                 is_baseline=trial.configuration == baseline,
             )
             for trial in kept

@@ -19,6 +19,7 @@ from autotune.trial.protocol import (
     Command,
     ContinueSpeed,
     MeasureMemory,
+    MeasureSpeed,
     MemoryMeasured,
     OpenSpeed,
     Reply,
@@ -35,11 +36,19 @@ class Contestant:
         trial: The trial of the search that it repeats.
         stays: Whether its process waits between rounds; otherwise every round starts a new one,
             since not all contestants fit into memory together.
+        is_renewed: Whether every round is timed in a new fork of its process.
         is_baseline: Whether it is the user's present configuration.
     """
 
     def __init__(
-        self, *, engine: Engine, number: int, trial: MeasuredTrial, stays: bool, is_baseline: bool
+        self,
+        *,
+        engine: Engine,
+        number: int,
+        trial: MeasuredTrial,
+        stays: bool,
+        is_renewed: bool,
+        is_baseline: bool,
     ) -> None:
         self.number = number
         self.is_baseline = is_baseline
@@ -49,6 +58,7 @@ class Contestant:
         self._engine = engine
         self._trial = trial
         self._stays = stays
+        self._is_renewed = is_renewed
         self._worker: Worker | None = None
         self._memory: MemoryUse | None = None
         self._interlude: Interlude | None = None
@@ -135,9 +145,10 @@ class Contestant:
         self._memory = reply.memory
         self._interlude = reply.interlude
         self.steps_s += reply.steps_s
-        if self._stays:
+        if not self._stays:
+            self.close()
+        elif not self._is_renewed:
             return self._open()
-        self.close()
         return None
 
     def block(self, num_steps: int) -> Outcome | None:
@@ -145,11 +156,14 @@ class Contestant:
         return self._clocked(lambda: self._block(num_steps))
 
     def _block(self, num_steps: int) -> Outcome | None:
-        if not self._is_open:
-            fault = self._load() or self._open()
-            if fault is not None:
-                return fault
-        reply = self._ask(ContinueSpeed(num_steps=num_steps))
+        fault = self._load() if self._worker is None else None
+        if fault is None and not (self._is_open or self._is_renewed):
+            fault = self._open()
+        if fault is not None:
+            return fault
+        reply = self._ask(
+            self._block_anew(num_steps) if self._is_renewed else ContinueSpeed(num_steps=num_steps)
+        )
         if not isinstance(reply, SpeedMeasured) or reply.speed is None:
             return as_outcome(reply, self._log)
         self.blocks.append(reply.speed)
@@ -157,6 +171,20 @@ class Contestant:
         if not self._stays:
             self.close()
         return None
+
+    def _block_anew(self, num_steps: int) -> MeasureSpeed:
+        """The next block, on the batches that follow those of the blocks before."""
+        plan = self._engine.plan
+        return MeasureSpeed(
+            configuration=self.configuration,
+            min_steps=num_steps,
+            max_steps=num_steps,
+            max_seconds=0.0,
+            num_skipped_steps=sum(len(b.step_times_s) for b in self.blocks),
+            with_phases=False,
+            repair_loss=plan.repair_loss,
+            find_unused=plan.find_unused,
+        )
 
     def _load(self) -> Outcome | None:
         pool, num_ranks = self._engine.pool, self.configuration.world_size

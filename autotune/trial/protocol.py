@@ -66,6 +66,9 @@ class MeasureSpeed:
     """It ends as well once the mean time per sample is known to this, as a relative standard
     error, from at least `PRECISE_AFTER_STEPS` steps."""
     num_warmup_steps: int = WARMUP_STEPS
+    num_skipped_steps: int = 0
+    """Global batches that are passed over before the first step: blocks that are timed in processes
+    of their own go on with the data."""
     with_phases: bool = True
     with_exchange: bool = False
     """On several ranks: whether a few further steps tell compute and exchange apart."""

@@ -303,6 +303,7 @@ class Worker:
                     self._fence(command.memory_fence_bytes)
                     stepper = self._stepper(workload, command, output_dir)
                     session = SpeedSession(stepper, self.channel.send, company, watches_drift=True)
+                    session.pass_over(command.num_skipped_steps)
                     session.warm_up(command.num_warmup_steps)
                     speed = session.block(
                         min_steps=command.min_steps,

@@ -21,6 +21,7 @@ from autotune.search.confirm import (
     HALF_WIDTH,
     MIN_ROUNDS,
     TOGETHER_FRACTION,
+    are_renewed,
     confirm,
 )
 from autotune.search.contestant import Contestant
@@ -153,7 +154,14 @@ class _Contest:
             held_bytes = sum(t.total_bytes for t in entered)
             stays = held_bytes <= psutil.virtual_memory().available * TOGETHER_FRACTION
             contestants = [
-                Contestant(engine=engine, number=n, trial=t, stays=stays, is_baseline=False)
+                Contestant(
+                    engine=engine,
+                    number=n,
+                    trial=t,
+                    stays=stays,
+                    is_renewed=are_renewed(pool, entered),
+                    is_baseline=False,
+                )
                 for n, t in enumerate(entered)
             ]
             try:

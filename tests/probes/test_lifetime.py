@@ -1,7 +1,8 @@
-"""How a process ends at once: what it printed is out, exit handlers ran, threads may do as they like."""
+"""How a process ends at once: exit handlers ran, what it printed is out, threads do not matter."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -29,6 +30,8 @@ def test_a_reader_that_is_gone_is_no_hindrance() -> None:
         'print("x" * 100)\nend_at_once(4)\' | true; exit "${PIPESTATUS[0]}"',
         shell=True,
         executable="/bin/bash",
+        # What is printed waits for the end.
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
         capture_output=True,
         text=True,
         check=False,

@@ -82,6 +82,11 @@ class SpeedSession:
         """How far apart the ranks were before they averaged; None where nobody watched."""
         return self._local.distances if self._local is not None else None
 
+    def pass_over(self, num_steps: int) -> None:
+        """Leaves out the global batches of so many steps."""
+        for _ in range(num_steps):
+            self.stepper.next_window()
+
     def warm_up(self, num_steps: int) -> None:
         """Untimed steps: lazy initialisation, caches, the optimizer's state."""
         for step in range(num_steps):

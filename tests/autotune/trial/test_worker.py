@@ -176,6 +176,19 @@ def test_blocks_go_on_where_the_last_one_ended(line: Line, tmp_path: Path) -> No
     assert "nothing but its blocks" in other.cause
 
 
+def test_a_block_can_begin_further_on_in_the_data(line: Line, tmp_path: Path) -> None:
+    worker = loaded(line, tmp_path)
+    with quiet():
+        whole = worker.answer(Envelope(body=speed_command(4)))
+        later = worker.answer(Envelope(body=replace(speed_command(2), num_skipped_steps=2)))
+    assert isinstance(whole, SpeedMeasured)
+    assert isinstance(later, SpeedMeasured)
+    assert whole.speed is not None
+    assert later.speed is not None
+    assert len({*whole.speed.step_tokens}) > 1
+    assert later.speed.step_tokens == whole.speed.step_tokens[2:]
+
+
 def test_a_block_without_a_session_is_refused(line: Line, tmp_path: Path) -> None:
     reply = make(line, WorkloadSpec(task="causal-lm"), tmp_path).answer(
         Envelope(body=ContinueSpeed(num_steps=1))
