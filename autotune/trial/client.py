@@ -32,7 +32,7 @@ from autotune.trial.protocol import (
     StartBeside,
     envelope_adapter,
 )
-from autotune.trial.worker import WorkerOptions
+from autotune.trial.options import WorkerOptions
 from probes.kills import KillWatch
 
 POLL_S = 0.05

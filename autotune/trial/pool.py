@@ -25,7 +25,7 @@ from autotune.trial.protocol import (
     StartBeside,
 )
 from autotune.trial.ranks.group import NodeLostError, RankGroup, RanksMissingError
-from autotune.trial.worker import WorkerOptions
+from autotune.trial.options import WorkerOptions
 from probes.ranks.launch import Ranks
 
 LOAD_LIMIT_S = 600.0

@@ -21,7 +21,7 @@ from autotune.trial.client import POLL_S, Worker, WorkerDiedError
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import tail
 from autotune.trial.protocol import Ready
-from autotune.trial.worker import WorkerOptions
+from autotune.trial.options import WorkerOptions
 from probes.errors import NODES_FAILED, NOT_FOR_MEMORY, RANK_KILLED
 from probes.kills import MemorySign
 from probes.ranks.calling import REMEDY

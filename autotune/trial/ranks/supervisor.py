@@ -39,7 +39,7 @@ from autotune.trial.protocol import (
 )
 from autotune.trial.ranks.agreement import RankReply, agreed
 from autotune.trial.ranks.place import Place
-from autotune.trial.worker import WorkerOptions
+from autotune.trial.options import WorkerOptions
 from probes.lifetime import die_with_parent
 from probes.ranks.launch import without_launch
 

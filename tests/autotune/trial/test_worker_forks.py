@@ -133,13 +133,14 @@ def test_a_fork_is_waited_for_with_and_without_descriptors_of_processes(
     assert "exit code 5" in reply.cause
 
 
-class Quitting(Worker):
-    def _answer(self, command: Command, company: Company) -> Reply:
+def test_a_job_that_ends_its_own_process_has_failed(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(command: Command, company: Company) -> Reply:
         raise SystemExit(4)
 
-
-def test_a_job_that_ends_its_own_process_has_failed(line: Line, tmp_path: Path) -> None:
-    worker = make(line, WorkloadSpec(task="causal-lm"), tmp_path, kind=Quitting)
+    worker = make(line, WorkloadSpec(task="causal-lm"), tmp_path)
+    monkeypatch.setattr(worker.answers, "_carry_out", leave)
     assert worker.answer(Envelope(body=memory_command())) == Failed(
         cause="The job ended its own process (sys.exit(4))."
     )
