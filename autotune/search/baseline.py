@@ -9,6 +9,7 @@ from autotune.errors import UsageError
 from autotune.request import Request
 from autotune.search.session import Session
 from autotune.sharing import check_shared, starting_global_batch_size
+from autotune.units import counted
 from autotune.workload.facts import WorkloadFacts
 
 
@@ -16,7 +17,8 @@ def baseline_of(session: Session, request: Request, facts: WorkloadFacts) -> Con
     """The user's present configuration, or the default one for the global batch size.
 
     Raises:
-        UsageError: Micro-batch and global batch size do not go together.
+        UsageError: Micro-batch and global batch size do not go together, or there are fewer rows
+            than ranks.
     """
     own = facts.baseline
     if own is not None:
@@ -24,6 +26,11 @@ def baseline_of(session: Session, request: Request, facts: WorkloadFacts) -> Con
     micro = request.baseline_micro_batch_size
     wanted = starting_global_batch_size(request.goal, micro, request.processes)
     rows = facts.num_rows
+    if rows is not None and rows < request.processes:
+        raise UsageError(
+            f"The data has {counted(rows, 'row')}, fewer than the {request.processes} processes.",
+            f"Use --processes {max(1, rows)} or less, or more data.",
+        )
     if rows is not None and wanted > rows:
         session.warn(
             f"The data has {rows} rows, fewer than the global batch size {wanted}: every "
@@ -31,7 +38,9 @@ def baseline_of(session: Session, request: Request, facts: WorkloadFacts) -> Con
             f"Use --global-batch-size {rows} or less, or more data.",
         )
         if micro is None or micro > rows:
-            micro = max(d for d in divisors(wanted) if d <= rows)
+            check_shared(wanted, None, request.processes)
+            shares = divisors(wanted // request.processes)
+            micro = max(d for d in shares if d * request.processes <= rows)
     check_shared(wanted, micro, request.processes)
     if micro is None:
         return default_baseline(wanted, request.processes)
