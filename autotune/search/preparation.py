@@ -30,13 +30,14 @@ from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.space import EVERY_N_LAYERS, Space, plan
 from autotune.trial.environment import trial_environment
+from autotune.trial.options import WorkerOptions
 from autotune.trial.pool import WorkerPool
+from autotune.trial.process import forget_scratch
 from autotune.trial.protocol import (
     CheckpointingTried,
     Ready,
     TryCheckpointing,
 )
-from autotune.trial.options import WorkerOptions
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 from autotune.workload.resolve import resolve
 from autotune.workload.spec import workload_adapter
@@ -89,7 +90,10 @@ def prepare_job(
     scratch.mkdir(parents=True, exist_ok=True)
     # What is wrong with the request is said before anything is measured.
     resolve(request.workload, scratch, Path(request.working_directory))
-    machine = known_machine(on_progress=lambda progress: session.emit(_begun(progress)))
+    machine = _machine(session)
+    if machine is None:
+        yield None
+        return
     limit_bytes, source = memory_limit(request, machine)
     on_device = machine.device.kind != "cpu"
     usable = usable_bytes(limit_bytes, on_device=on_device)
@@ -116,6 +120,26 @@ def prepare_job(
                 session, request, machine, limit_bytes, environment, traces=traces
             ),
         )
+
+
+class _Stop(Exception):
+    """The run is to end; nobody waits for the survey."""
+
+
+def _machine(session: Session) -> Machine | None:
+    """The machine as it is now; None where the run was stopped meanwhile."""
+
+    def heed() -> None:
+        session.listen()
+        if session.is_stopped():
+            raise _Stop
+
+    try:
+        return known_machine(
+            on_progress=lambda progress: session.emit(_begun(progress)), on_wait=heed
+        )
+    except _Stop:
+        return None
 
 
 def _begun(progress: SurveyProgress) -> ProbeStarted:
@@ -146,6 +170,7 @@ def worker_pool(
     """
     scratch = session.run.workload.absolute()
     scratch.mkdir(parents=True, exist_ok=True)
+    forget_scratch(scratch)
     spec = resolve(request.workload, scratch, Path(request.working_directory))
     on_device = machine.device.kind != "cpu"
     others = sum(p.used_bytes or 0 for p in machine.device.processes) if on_device else 0
@@ -170,6 +195,7 @@ def worker_pool(
         yield pool
     finally:
         pool.close()
+        forget_scratch(scratch)
 
 
 def _check(

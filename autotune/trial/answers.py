@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from autotune.errors import AutotuneError, WorkloadError
 from autotune.outcome import Failed
+from autotune.trial.failure import outcome_of
 from autotune.trial.options import WorkerOptions
 from autotune.trial.process import scratch_directory
 from autotune.trial.protocol import (
@@ -77,8 +78,6 @@ class Answers:
 
     def to(self, envelope: Envelope) -> Reply:
         """Carries a command out; a fault of the trial becomes its outcome."""
-        from autotune.trial.failure import outcome_of
-
         command: Command = envelope.body  # type: ignore[assignment]
         kills = KillWatch()
         try:
@@ -261,5 +260,3 @@ class Answers:
         # An optimizer of the user's own holds the parameters of the model that it came with.
         model, optimizers = copy.deepcopy((self.workload.model, self.workload.optimizers))
         return replace(self.workload, model=model, optimizers=optimizers)
-
-

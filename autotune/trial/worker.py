@@ -24,7 +24,7 @@ from autotune.errors import AutotuneError
 from autotune.trial.answers import Answers
 from autotune.trial.beside import Beside
 from autotune.trial.channel import Channel
-from autotune.trial.failure import outcome_of_exit
+from autotune.trial.failure import outcome_of, outcome_of_exit
 from autotune.trial.logs import end_of, tail
 from autotune.trial.options import WorkerOptions
 from autotune.trial.process import descriptor_of, redirected_output
@@ -71,7 +71,6 @@ class Worker:
 
         from autotune.trial import stepper  # noqa: F401  (paid once, before forks)
         from autotune.trial.device import current_device, resident_bytes
-        from autotune.trial.failure import outcome_of
         from autotune.trial.readings import checks, meter  # noqa: F401
         from autotune.workload.load import load
         from autotune.workload.spec import workload_adapter
@@ -109,9 +108,7 @@ class Worker:
             log = Path(envelope.log) if envelope.log is not None else None
             is_inline = self.options.isolation == "inline"
             if isinstance(command, StartBeside):
-                assert self.answers.workload is not None, "load() comes first"
-                self._beside.start(command, self.answers.workload, log)
-                self.channel.send(BesideStarted())
+                self.channel.send(self._start_beside(command, log))
             elif isinstance(command, AwaitBeside):
                 self.channel.send(self._beside.wait(command))
             elif is_inline or self.answers.is_in_session or isinstance(command, OpenSpeed):
@@ -124,9 +121,22 @@ class Worker:
             else:
                 self._answer_in_fork(envelope, log)
 
+    def _start_beside(self, command: StartBeside, log: Path | None) -> Reply:
+        assert self.answers.workload is not None, "load() comes first"
+        try:
+            self._beside.start(command, self.answers.workload, log)
+        except OSError as error:
+            return outcome_of(error)
+        return BesideStarted()
+
     def _answer_in_fork(self, envelope: Envelope, log: Path | None) -> None:
         parent, start, kills = os.getpid(), end_of(log), KillWatch()
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:
+            # No memory for another process, or no room for one: this one goes on.
+            self.channel.send(outcome_of(error))
+            return
         if child == 0:
             code = 1
             try:

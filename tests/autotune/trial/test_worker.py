@@ -201,6 +201,19 @@ def test_output_goes_to_the_log_while_it_is_redirected(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_log_that_cannot_be_written_keeps_nobody_from_answering(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    num_open = len(os.listdir("/dev/fd"))
+    with redirected_output(tmp_path / "file" / "log"):
+        os.write(1, b"said\n")
+    assert len(os.listdir("/dev/fd")) == num_open
+    found = capfd.readouterr()
+    assert found.out == "said\n"
+    assert "file/log cannot be written: " in found.err
+
+
 def test_threads_are_those_that_the_user_computes_with(line: Line, tmp_path: Path) -> None:
     torch.set_num_threads(2)
     worker = loaded(line, tmp_path)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import os
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from autotune.outcome import Failed, OutOfMemory
 from autotune.trial import device as device_module
-from autotune.trial.protocol import Command, ContinueSpeed, Envelope, Reply
+from autotune.trial.protocol import Command, ContinueSpeed, Envelope, Reply, StartBeside
 from autotune.trial.ranks.place import Company
 from autotune.trial.worker import Worker
+from autotune.workload.loaded import LoadedWorkload
 from autotune.workload.spec import WorkloadSpec
 from probes import kills
 from tests.autotune.trial.lines import Line, make, memory_command
@@ -102,6 +107,41 @@ def test_a_killed_fork_is_memory_where_the_kernel_counted_it(
     else:
         assert isinstance(reply, Failed)
         assert reply.is_killed
+
+
+@pytest.mark.parametrize(
+    ("number", "meant"),
+    [
+        (
+            errno.ENOMEM,
+            OutOfMemory(where="host", cause="[Errno 12] Cannot allocate memory"),
+        ),
+        (
+            errno.EAGAIN,
+            Failed(cause="BlockingIOError: [Errno 11] Resource temporarily unavailable"),
+        ),
+    ],
+    ids=["memory", "processes"],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other numbers and words")
+def test_where_no_process_can_be_made_that_is_the_answer_and_the_worker_goes_on(
+    line: Line,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    meant: OutOfMemory | Failed,
+) -> None:
+    def refuse() -> int:
+        raise OSError(number, os.strerror(number))
+
+    worker = scripted(line, tmp_path, lambda: Failed(cause="of its own"))
+    worker.answers.workload = cast("LoadedWorkload", object())
+    monkeypatch.setattr(os, "fork", refuse)
+    for command in (memory_command(), StartBeside(module="nothing", document={})):
+        line.say(command)
+    line.engine.shutdown(socket.SHUT_WR)
+    worker.serve()
+    assert [line.hear().body for _ in range(2)] == [meant, meant]
 
 
 def test_a_fork_that_answers_is_not_answered_for(line: Line, tmp_path: Path) -> None:
