@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -62,7 +63,9 @@ class Journal:
                 if is_due or stage != self._last_stage:
                     self._last_progress_s = now
                     self._last_stage = stage
-                    write_atomically(self._progress_path, line.decode())
+                    # Nobody misses it, least of all where the disk is full.
+                    with suppress(OSError):
+                        write_atomically(self._progress_path, line.decode())
                 return record
             self._file.write(line + b"\n")
             self._file.flush()

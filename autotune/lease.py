@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -58,12 +60,31 @@ def take(path: Path) -> Lease:
     Raises:
         UsageError: A living engine holds it.
     """
-    held = read(path)
     own = mine()
-    if held is not None and held != own and held.is_alive:
-        raise taken(held, "The run", path)
-    write_json(path, asdict(own))
+    with _alone(path.parent):
+        held = read(path)
+        if held is not None and held != own and held.is_alive:
+            raise taken(held, "The run", path)
+        write_json(path, asdict(own))
     return own
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Keeps other processes that take a lease here waiting, where the system can."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        # Some network file systems know no such locks.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def taken(held: Lease, what: str, path: Path) -> UsageError:

@@ -36,7 +36,7 @@ from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
-from autotune.search.batch_size import try_batch_sizes
+from autotune.search.batch_size import known_efficiencies, measuring_s, try_batch_sizes
 from autotune.search.confirm import confirm, confirmation_s
 from autotune.search.engine import Engine, Limits
 from autotune.search.evidence.closing import with_trials
@@ -49,6 +49,9 @@ from autotune.search.studies import storage_faults
 from autotune.starting import library_versions
 from autotune.view import RunView, fold
 from autotune.workload.spec import Capsule
+
+PART_FOR_NOISE = 0.25
+"""Most of the budget that the search leaves for measuring the gradient noise scale."""
 
 
 def run_engine(run: RunDirectory) -> ExitCode:
@@ -126,11 +129,16 @@ def _tune(session: Session, request: Request) -> RunEnded:
         strategy = make_strategy(
             request, session, history, digest=job.digest, machine=job.machine.likeness
         )
+        sizes = request.goal.global_batch_size_range
+        reads_gradients = sizes is not None and view.noise_scale is None
+        most_for_noise_s = PART_FOR_NOISE * request.budget.seconds if reads_gradients else 0.0
         engine.search(
             strategy,
             Limits(
                 num_trials=request.budget.trials,
-                reserve_s=lambda history: _reserve_s(engine, history),
+                reserve_s=lambda history: _reserve_s(
+                    engine, history, most_for_noise_s=most_for_noise_s
+                ),
             ),
         )
         _know_the_baseline(engine)
@@ -140,8 +148,13 @@ def _tune(session: Session, request: Request) -> RunEnded:
             wish=request.local_sgd,
             total_steps=request.total_steps,
         )
-        sizes = request.goal.global_batch_size_range
-        try_batch_sizes(engine, job.facts, sizes, view.noise_scale)
+        try_batch_sizes(
+            engine,
+            job.facts,
+            sizes,
+            view.noise_scale,
+            reserve_s=_reserve_s(engine, engine.history),
+        )
         if session.is_stopped():
             return _stopped(session)
         verdict = confirm(engine, engine.history.space.baseline)
@@ -189,6 +202,7 @@ def _engine(
 ) -> tuple[Engine, History]:
     """The engine with what an earlier engine of this run has found out already."""
     step_counts = job.space.local_sgd_steps
+    trials = finished_trials(view, forget_stopped=True)
     history = with_trials(
         History(
             space=job.space,
@@ -198,8 +212,13 @@ def _engine(
             required_local_sgd_steps=None
             if request.local_sgd in ("auto", "off") or not step_counts
             else step_counts[0],
+            batch_efficiencies=known_efficiencies(
+                view.noise_scale,
+                (trial.configuration for trial in trials),
+                job.space.global_batch_size,
+            ),
         ),
-        finished_trials(view, forget_stopped=True),
+        trials,
     )
     engine = _with_number(session, job, view, history)
     if job.foresight is not None:
@@ -215,10 +234,21 @@ def _with_number(session: Session, job: Prepared, view: RunView, history: Histor
     return Engine(session, job.pool, history, job.plan, next_number)
 
 
-def _reserve_s(engine: Engine, history: History) -> float:
-    """What confirming the best against the baseline will take, from what was seen so far."""
+def _reserve_s(engine: Engine, history: History, *, most_for_noise_s: float = 0.0) -> float:
+    """What comes after the search will take, from what was seen so far.
+
+    Args:
+        engine: With the time that cold starts took.
+        history: With the time that steps took.
+        most_for_noise_s: What may be kept for measuring the noise scale; where that takes longer,
+            nothing is, and it is measured only if time happens to be left.
+    """
     slowest = max((t.measured.speed.step_s for t in history.measured), default=1.0)
-    return confirmation_s(num_contestants=2, cold_start_s=engine.pool.cold_start_s, step_s=slowest)
+    confirming_s = confirmation_s(
+        num_contestants=2, cold_start_s=engine.pool.cold_start_s, step_s=slowest
+    )
+    noise_s = measuring_s(slowest)
+    return confirming_s + (noise_s if noise_s <= most_for_noise_s else 0.0)
 
 
 def _run_started(session: Session, request: Request, *, resumed: bool) -> RunStarted:

@@ -23,6 +23,8 @@ from typing import IO
 _NOT_STARTED = 127
 """What a shell answers for a program that it cannot start."""
 
+_POLL_S = 0.1
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
     "from probes.child import serve; serve(sys.argv[2], sys.argv[3:])"
@@ -52,6 +54,7 @@ def run_module(
     *,
     time_limit_s: float,
     on_line: Callable[[str], None] | None = None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> ChildResult:
     """Runs `main(arguments, out)` of a module in a child process and waits for it.
 
@@ -63,6 +66,7 @@ def run_module(
         arguments: What `main` is given.
         time_limit_s: Time to run.
         on_line: Is told every line as it comes.
+        on_wait: Called several times a second in between; what it raises leaves this call.
 
     Returns:
         How it ended; code 127 for a child that could not be started.
@@ -87,7 +91,7 @@ def run_module(
                 lines=(), returncode=_NOT_STARTED, is_timed_out=False, last_error=str(error)
             )
         try:
-            for line in _lines(process, deadline_s):
+            for line in _lines(process, deadline_s, on_wait):
                 if line is None:
                     is_timed_out = True
                     break
@@ -128,18 +132,24 @@ def _leave_with_parent() -> None:
     os._exit(1)
 
 
-def _lines(process: subprocess.Popen[str], deadline_s: float) -> Iterator[str | None]:
+def _lines(
+    process: subprocess.Popen[str], deadline_s: float, on_wait: Callable[[], None]
+) -> Iterator[str | None]:
     """Lines of the child as they come, ended by None where the time runs out before its end."""
     found: queue.SimpleQueue[str | None] = queue.SimpleQueue()
     stream = process.stdout
     assert stream is not None
     threading.Thread(target=_read, args=(stream, found), daemon=True).start()
     while True:
+        left_s = deadline_s - time.monotonic()
         try:
-            line = found.get(timeout=max(0.0, deadline_s - time.monotonic()))
+            line = found.get(timeout=max(0.0, min(_POLL_S, left_s)))
         except queue.Empty:
-            yield None
-            return
+            if left_s <= _POLL_S:
+                yield None
+                return
+            on_wait()
+            continue
         if line is None:
             return
         yield line

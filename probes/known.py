@@ -38,6 +38,7 @@ def known_machine(
     fresh: bool = False,
     time_limit_s: float = TIME_LIMIT_S,
     on_progress: Callable[[SurveyProgress], None] | None = None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Machine:
     """The machine now, from kept speeds where they hold, else from a survey in a child process.
 
@@ -47,13 +48,14 @@ def known_machine(
         fresh: Measure the speeds again.
         time_limit_s: Time for a survey.
         on_progress: Is told of every probe of a survey as it begins.
+        on_wait: Called several times a second during a survey; what it raises ends it.
     """
     view = nvml.look()
     if not fresh:
         machine = refreshed(view, store.cache_directory(), environment=os.environ)
         if machine is not None:
             return machine
-    return run_in_child(time_limit_s, fresh=fresh, on_progress=on_progress)
+    return run_in_child(time_limit_s, fresh=fresh, on_progress=on_progress, on_wait=on_wait)
 
 
 def refreshed(
@@ -93,6 +95,7 @@ def run_in_child(
     *,
     fresh: bool = False,
     on_progress: Callable[[SurveyProgress], None] | None = None,
+    on_wait: Callable[[], None] = lambda: None,
 ) -> Machine:
     """Surveys in a child process, whose torch and device contexts are gone afterwards.
 
@@ -103,6 +106,7 @@ def run_in_child(
         time_limit_s: Time for the survey.
         fresh: Measure the speeds again though they are kept.
         on_progress: Is told of every probe as it begins.
+        on_wait: Called several times a second; what it raises ends the survey.
     """
     found: list[Machine] = []
 
@@ -119,6 +123,7 @@ def run_in_child(
         ["--time-limit-s", str(time_limit_s), *(["--fresh"] if fresh else [])],
         time_limit_s=whole_s,
         on_line=hear,
+        on_wait=on_wait,
     )
     return found[-1] if found else _without_torch(result, whole_s)
 

@@ -7,7 +7,7 @@ configuration show. The size that promises most is tried, and confirmed like any
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from autotune.configuration import Configuration
@@ -25,6 +25,8 @@ NUM_WINDOWS = 20
 """Optimizer steps whose micro-gradients are read."""
 NUM_WARMUP_STEPS = 30
 """Steps before them: at the very beginning of training the noise scale is another."""
+GRADIENT_STEP_FACTOR = 1.5
+"""A step whose gradients are read takes about so many times as long as one of training."""
 LARGEST_FACTOR = 16
 """How far from the present size another one may be: the noise scale says little beyond."""
 GAIN_WORTH_A_CHANGE = 0.05
@@ -51,6 +53,8 @@ def try_batch_sizes(
     facts: WorkloadFacts,
     sizes: tuple[int, int] | None,
     known: NoiseScaleMeasured | None,
+    *,
+    reserve_s: float = 0.0,
 ) -> None:
     """Measures the noise scale and tries the global batch size that promises most.
 
@@ -59,36 +63,69 @@ def try_batch_sizes(
         facts: Of the workload.
         sizes: Smallest and largest that may be chosen; None leaves the size as it is.
         known: The noise scale where an earlier engine of this run has measured it.
+        reserve_s: Seconds of the budget that confirmation needs.
     """
     leaders = engine.history.leaders
     if sizes is None or not leaders or engine.session.should_end():
         return
     best = leaders[0]
-    noise = noise_of(known) if known is not None else _measured_noise(engine, best, facts)
+    left_s = engine.session.remaining_s - reserve_s
+    noise = noise_of(known) if known is not None else _measured_noise(engine, best, facts, left_s)
     if noise is None:
         return
+    if facts.num_rows is not None:
+        # No step can hold more rows than there are.
+        sizes = (sizes[0], min(sizes[1], facts.num_rows))
     reference = engine.history.space.global_batch_size
     promises = [
         promise
-        for promise in _promises(best, noise, sizes)
+        for promise in _promises(best, noise, sizes, reference)
         if not engine.history.is_foreseen_to_pass_the_limit(promise.configuration)
     ]
     engine.history = replace(
         engine.history,
-        batch_efficiencies={p.configuration.global_batch_size: p.efficiency for p in promises},
+        batch_efficiencies={
+            **engine.history.batch_efficiencies,
+            **{p.configuration.global_batch_size: p.efficiency for p in promises},
+        },
     )
     chosen = max(promises, key=lambda p: p.useful_samples_per_s, default=None)
     now = best.measured.samples_per_s * engine.history.efficiency(best.configuration).value
     if chosen is None or chosen.useful_samples_per_s < now * (1 + GAIN_WORTH_A_CHANGE):
         return
     size = chosen.configuration.global_batch_size
-    if engine.history.is_tried(chosen.configuration):
+    if engine.history.is_tried(chosen.configuration) or engine.session.remaining_s <= reserve_s:
         return
     engine.run(
         chosen.configuration,
         "search",
         f"a global batch of {size} instead of {reference} promises most",
     )
+
+
+def measuring_s(step_s: float) -> float:
+    """Seconds that measuring the noise scale takes.
+
+    Args:
+        step_s: Of a training step.
+    """
+    return step_s * (NUM_WARMUP_STEPS + GRADIENT_STEP_FACTOR * NUM_WINDOWS)
+
+
+def known_efficiencies(
+    known: NoiseScaleMeasured | None, tried: Iterable[Configuration], reference: int
+) -> dict[int, SampleEfficiency]:
+    """Sample efficiency of the global batch sizes that an earlier engine of a run has tried.
+
+    Args:
+        known: What it measured, if it did.
+        tried: Configurations of its trials.
+        reference: The baseline's global batch size.
+    """
+    if known is None:
+        return {}
+    sizes = {configuration.global_batch_size for configuration in tried} - {reference}
+    return {size: batch_efficiency(size, reference, noise_of(known)) for size in sizes}
 
 
 def advice(
@@ -124,12 +161,21 @@ def noise_of(event: NoiseScaleMeasured) -> NoiseScale:
     )
 
 
-def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -> NoiseScale | None:
+def _measured_noise(
+    engine: Engine, best: MeasuredTrial, facts: WorkloadFacts, left_s: float
+) -> NoiseScale | None:
     configuration = _with_pair(replace(best.configuration, local_sgd_steps=1))
     if configuration is None:
         engine.session.warn(
             "The gradient noise scale cannot be measured: no optimizer step has two micro-batches.",
             "The global batch size stays; give a larger one to start from.",
+        )
+        return None
+    wanted_s = measuring_s(best.measured.speed.step_s)
+    if wanted_s > left_s:
+        engine.session.warn(
+            f"There is no time to measure the gradient noise scale: it takes {wanted_s:.0f} s.",
+            "The global batch size stays as it is; give more with --budget.",
         )
         return None
     reply = engine.pool.ask(
@@ -141,7 +187,7 @@ def _measured_noise(engine: Engine, best: MeasuredTrial, facts: WorkloadFacts) -
             find_unused=engine.plan.find_unused,
         ),
         log=engine.session.run.path / "gradients.log",
-        time_limit_s=CHECK_LIMIT_S,
+        time_limit_s=min(CHECK_LIMIT_S, left_s),
     )
     if not isinstance(reply, GradientsMeasured) or reply.gradients is None:
         reason = getattr(reply, "cause", "it showed no pair of gradients")
@@ -182,7 +228,9 @@ def _with_pair(configuration: Configuration) -> Configuration | None:
     )
 
 
-def _promises(best: MeasuredTrial, noise: NoiseScale, sizes: tuple[int, int]) -> Iterator[Promise]:
+def _promises(
+    best: MeasuredTrial, noise: NoiseScale, sizes: tuple[int, int], reference: int
+) -> Iterator[Promise]:
     """Other numbers of accumulation steps at the best micro-batch size.
 
     A step is so many micro-batches, and a rest that does not depend on their number: the optimizer
@@ -199,7 +247,6 @@ def _promises(best: MeasuredTrial, noise: NoiseScale, sizes: tuple[int, int]) ->
     micro_s = step_s * growing_s / (growing_s + phases.optimizer_s) / num
     rest_s = step_s - micro_s * num
     per_micro = configuration.micro_batch_size * configuration.world_size
-    reference = configuration.global_batch_size
     low, high = max(sizes[0], reference / LARGEST_FACTOR), min(sizes[1], reference * LARGEST_FACTOR)
     doublings = range(1, LARGEST_FACTOR.bit_length())
     larger = {num * 2**n for n in doublings}

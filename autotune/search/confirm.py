@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from autotune.configuration import Configuration
 from autotune.cost.decision import simplicity
+from autotune.errors import AutotuneError
 from autotune.events import ConfirmationContinued, Confirmed
 from autotune.outcome import Failed, Outcome, Stopped, TimedOut
 from autotune.search.contestant import Contestant
@@ -43,7 +44,17 @@ TOGETHER_FRACTION = 0.7
 
 
 class ContestantLostError(Exception):
-    """A contestant could not be measured; its outcome is in the journal and the history."""
+    """A contestant could not be measured; its outcome is in the journal and the history.
+
+    Args:
+        configuration: What it was.
+        is_unwanted: Whether somebody stopped it, so that the history does not speak against it.
+    """
+
+    def __init__(self, configuration: Configuration, *, is_unwanted: bool) -> None:
+        super().__init__(str(configuration))
+        self.configuration = configuration
+        self.is_unwanted = is_unwanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +88,8 @@ def are_renewed(pool: WorkerPool, trials: Iterable[MeasuredTrial]) -> bool:
 def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
     """Settles which configuration is recommended.
 
-    A contestant that fails here is struck out and the next best takes its place.
+    A contestant that fails here, or is stopped by somebody, is struck out and the next best takes
+    its place.
 
     Returns:
         The verdict; None where the budget or a request ended it first, or nothing is left.
@@ -85,19 +97,23 @@ def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
     Raises:
         AutotuneError: A worker could not load the workload again, or a machine is gone.
     """
+    unwanted: set[Configuration] = set()
     while True:
         engine.pool.check_nodes()
-        leaders = engine.history.leaders[:NUM_LEADERS]
+        leaders = engine.history.leaders_without(unwanted)[:NUM_LEADERS]
         if not leaders or engine.session.should_end() or engine.session.remaining_s <= 0:
             return None
+        # The worker of the search holds memory too, which would count as that of who comes next.
+        engine.pool.close()
         entered = list(leaders)
-        baseline_trial = engine.history.baseline
-        if baseline_trial is not None and baseline_trial not in entered:
-            entered.append(baseline_trial)
+        own = engine.history.baseline
+        if own is not None and own not in entered and own.configuration not in unwanted:
+            entered.append(own)
         try:
             return _Contest(engine, entered, baseline).run()
-        except ContestantLostError:
-            continue
+        except ContestantLostError as lost:
+            if lost.is_unwanted:
+                unwanted.add(lost.configuration)
 
 
 def is_tie(ratio: Ratio) -> bool:
@@ -162,6 +178,10 @@ class _Contest:
                 contestant.launch()
             for contestant in self._contestants:
                 self._hold(contestant, contestant.enter())
+            for contestant in self._contestants:
+                contestant.launch()
+            for contestant in self._contestants:
+                self._hold(contestant, contestant.wait())
             rounds = 0
             while rounds < MAX_ROUNDS and not self._is_settled(rounds):
                 self._session.listen()
@@ -174,6 +194,12 @@ class _Contest:
                 if rounds % MIN_ROUNDS == 0 and not self._is_settled(rounds):
                     self._tell(rounds)
             return self._verdict(rounds)
+        except AutotuneError as error:
+            # It says nothing about them, and nothing that began is left without an end.
+            for contestant in self._contestants:
+                if contestant.is_announced:
+                    self._finish(contestant, Stopped(cause=error.cause))
+            raise
         finally:
             for contestant in self._contestants:
                 contestant.close()
@@ -210,7 +236,13 @@ class _Contest:
                 if is_left
                 else "It is not recommended; the next best takes its place.",
             )
-        raise ContestantLostError
+        is_unwanted = isinstance(fault, Stopped) and not self._session.is_stopped()
+        if is_unwanted:
+            self._session.warn(
+                f"Trial {contestant.number} ({contestant.configuration}) was stopped.",
+                "It is not recommended; the next best takes its place.",
+            )
+        raise ContestantLostError(contestant.configuration, is_unwanted=is_unwanted)
 
     def _finish(self, contestant: Contestant, outcome: Outcome) -> None:
         result = TrialResult(

@@ -35,7 +35,8 @@ class Contestant:
         number: Its number.
         trial: The trial of the search that it repeats.
         stays: Whether its process waits between rounds; otherwise every round starts a new one,
-            since not all contestants fit into memory together.
+            since not all contestants fit into memory together. On a device, where each is measured
+            by what is free, the process that waits is another one than that of the memory check.
         is_renewed: Whether every round is timed in a new fork of its process.
         is_baseline: Whether it is the user's present configuration.
     """
@@ -63,6 +64,8 @@ class Contestant:
         self._memory: MemoryUse | None = None
         self._interlude: Interlude | None = None
         self._is_open = False
+        self.is_announced = False
+        """Whether it was said that the trial begins."""
 
     @property
     def configuration(self) -> Configuration:
@@ -108,6 +111,7 @@ class Contestant:
 
     def announce(self) -> None:
         """Says that the trial begins."""
+        self.is_announced = True
         who = " (baseline)" if self.is_baseline else ""
         self._engine.started(
             self.number,
@@ -117,8 +121,8 @@ class Contestant:
         )
 
     def launch(self) -> None:
-        """Starts the process, where it may wait beside the others."""
-        if self._stays:
+        """Starts the process, where it may wait beside the others and does not yet."""
+        if self._stays and self._worker is None:
             self._worker = self._engine.pool.launch(self.configuration.world_size)
 
     def enter(self) -> Outcome | None:
@@ -145,11 +149,17 @@ class Contestant:
         self._memory = reply.memory
         self._interlude = reply.interlude
         self.steps_s += reply.steps_s
-        if not self._stays:
-            self.close()
-        elif not self._is_renewed:
-            return self._open()
+        if self._stays and not self._engine.pool.is_on_device:
+            return None if self._is_renewed else self._open()
+        # What a process holds of a device would count as memory of the next one measured there.
+        self.close()
         return None
+
+    def wait(self) -> Outcome | None:
+        """Has the process ready for its first round, where it waits between rounds; or a fault."""
+        if not self._stays or self._is_open or self._is_renewed:
+            return None
+        return self._clocked(lambda: self._load() or self._open())
 
     def block(self, num_steps: int) -> Outcome | None:
         """Times some steps; a fault, if there is one."""

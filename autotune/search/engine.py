@@ -9,6 +9,7 @@ from typing import Protocol
 
 from autotune.configuration import Configuration
 from autotune.cost.memory.foresight import Foresight, Need
+from autotune.errors import AutotuneError
 from autotune.events import (
     BestChanged,
     Document,
@@ -203,15 +204,25 @@ class Engine:
         if not self._slowest_s:
             limit_s = self.plan.time_limit_s
         left_s = max(LEAST_LEFT_S, self.session.remaining_s)
-        result = run_trial(
-            self.pool,
-            configuration,
-            replace(self.plan, time_limit_s=min(limit_s, left_s)),
-            log=self.session.run.trial(number) / "output.log",
-            interval=samples_per_s_interval,
-            on_progress=self.progress(number),
-            should_stop=self.session.why_stop_now,
-        )
+        start_s = time.perf_counter()
+        try:
+            result = run_trial(
+                self.pool,
+                configuration,
+                replace(self.plan, time_limit_s=min(limit_s, left_s)),
+                log=self.session.run.trial(number) / "output.log",
+                interval=samples_per_s_interval,
+                on_progress=self.progress(number),
+                should_stop=self.session.why_stop_now,
+            )
+        except AutotuneError as error:
+            # It says nothing about the configuration, and what began is not left without an end.
+            wall_s = time.perf_counter() - start_s
+            result = TrialResult(
+                outcome=Stopped(cause=error.cause), wall_s=wall_s, overhead_s=wall_s
+            )
+            self.finished(number, configuration, purpose, result)
+            raise
         if isinstance(result.outcome, TimedOut) and left_s < limit_s:
             # It says nothing about the configuration, which a resumed run may try again.
             result = replace(result, outcome=Stopped(cause="The time of the run was spent."))

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from autotune.events import LinkProbed
 from autotune.outcome import Stopped
 from autotune.request import Request
-from autotune.search.preparation import Prepared, num_local_ranks
+from autotune.search.limits import num_local_ranks
+from autotune.search.preparation import Prepared
 from autotune.search.session import Session
 from autotune.trial.environment import THREADS, shared, trial_environment
 from autotune.trial.protocol import LinkMeasured, MeasureLink

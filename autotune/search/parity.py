@@ -35,17 +35,19 @@ def check_parity(session: Session, pool: WorkerPool, baseline: Configuration) ->
     """
     per_device = baseline.global_batch_size // baseline.world_size
     num_rows = min(NUM_ROWS, 2 ** int(math.log2(per_device)))
+    # Of two rows only single ones are a part: two together would be held against themselves.
+    num_parts = max(2, num_rows // 2)
     if num_rows < 2:
         return _unmeasured(True, "A global batch of one sample cannot be split.")
     reply = pool.ask(
-        CheckParity(num_rows=num_rows, accumulation_steps=num_rows // 2),
+        CheckParity(num_rows=num_rows, accumulation_steps=num_parts),
         log=session.run.path / "checks.log",
         time_limit_s=CHECK_LIMIT_S,
     )
     if isinstance(reply, CannotLoad):
         raise reply.exception
     if isinstance(reply, ParityFound):
-        judged = judge_parity(reply, num_rows)
+        judged = judge_parity(reply, num_rows, num_parts)
         return replace(judged, unused_parameters=reply.unused_parameters)
     detail = f"Loss parity could not be checked: {getattr(reply, 'cause', reply.kind)}"
     if not isinstance(reply, Stopped):
@@ -66,8 +68,14 @@ def _unmeasured(holds: bool | None, detail: str) -> ParityChecked:
     )
 
 
-def judge_parity(found: ParityFound, num_rows: int) -> ParityChecked:
-    """Whether splitting a batch trains the same, as it stands or with the repair."""
+def judge_parity(found: ParityFound, num_rows: int, num_parts: int) -> ParityChecked:
+    """Whether splitting a batch trains the same, as it stands or with the repair.
+
+    Args:
+        found: What the worker read.
+        num_rows: Rows of the batch.
+        num_parts: Micro-batches that it was split into.
+    """
     loss, gradient = _differences(found.losses, found.gradient_norms)
     if _holds(loss, gradient):
         return ParityChecked(
@@ -77,13 +85,13 @@ def judge_parity(found: ParityFound, num_rows: int) -> ParityChecked:
             gradient_difference=gradient,
             detail=(
                 f"Loss parity holds: {num_rows} rows train the same whole and in micro-batches of "
-                f"2 (loss within {loss:.1e}, gradient norm within {gradient:.1e}, fp32, dropout "
-                "off)."
+                f"{num_rows // num_parts} (loss within {loss:.1e}, gradient norm within "
+                f"{gradient:.1e}, fp32, dropout off)."
             ),
         )
     factor = found.gradient_norms[1] / found.gradient_norms[0] if found.gradient_norms[0] else 0
     fault = (
-        f"Split into {num_rows // 2} micro-batches, the same {num_rows} rows give "
+        f"Split into {num_parts} micro-batches, the same {num_rows} rows give "
         f"{found.losses[1] / found.losses[0] if found.losses[0] else 0:.2f} times the loss and "
         f"{factor:.2f} times the gradient norm"
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from autotune.configuration import Configuration, default_baseline, divisors
+from autotune.configuration import Configuration
 from autotune.cost.memory.foresight import Foresight
-from autotune.errors import UsageError
 from autotune.events import (
     MachineProbed,
     ParityChecked,
@@ -23,21 +22,22 @@ from autotune.events import (
 from autotune.goal import usable_bytes
 from autotune.outcome import Stopped
 from autotune.request import Request
+from autotune.search.baseline import baseline_of
 from autotune.search.foreseeing import Foreseeing
+from autotune.search.limits import memory_limit, num_local_ranks, warn_about_machine
 from autotune.search.parity import CHECK_LIMIT_S, check_parity
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
-from autotune.sharing import check_shared, starting_global_batch_size
 from autotune.space import EVERY_N_LAYERS, Space, plan
 from autotune.trial.environment import trial_environment
+from autotune.trial.options import WorkerOptions
 from autotune.trial.pool import WorkerPool
+from autotune.trial.process import forget_scratch
 from autotune.trial.protocol import (
     CheckpointingTried,
     Ready,
     TryCheckpointing,
 )
-from autotune.trial.worker import WorkerOptions
-from autotune.units import format_bytes
 from autotune.workload.facts import CheckpointingForm, WorkloadFacts
 from autotune.workload.resolve import resolve
 from autotune.workload.spec import workload_adapter
@@ -45,8 +45,6 @@ from probes.known import known_machine
 from probes.machine import Machine, Reading, machine_adapter
 from probes.survey import SurveyProgress
 
-BUSY_FRACTION = 0.5
-"""Load average over cores from which a machine is too busy to time anything on it well."""
 TRIAL_TIME_FRACTION = 0.5
 """Part of the budget that is spent inside timed steps, spread over the trials."""
 
@@ -92,8 +90,11 @@ def prepare_job(
     scratch.mkdir(parents=True, exist_ok=True)
     # What is wrong with the request is said before anything is measured.
     resolve(request.workload, scratch, Path(request.working_directory))
-    machine = known_machine(on_progress=lambda progress: session.emit(_begun(progress)))
-    limit_bytes, source = _memory_limit(request, machine)
+    machine = _machine(session)
+    if machine is None:
+        yield None
+        return
+    limit_bytes, source = memory_limit(request, machine)
     on_device = machine.device.kind != "cpu"
     usable = usable_bytes(limit_bytes, on_device=on_device)
     session.emit(
@@ -105,7 +106,7 @@ def prepare_job(
             limit_source=source,
         )
     )
-    _warn_about_machine(session, request, machine, limit_bytes)
+    warn_about_machine(session, request, machine, limit_bytes)
     environment = trial_environment(machine.host.num_threads, num_local_ranks(request))
     with worker_pool(session, request, machine, environment) as pool:
         yield _check(
@@ -119,6 +120,26 @@ def prepare_job(
                 session, request, machine, limit_bytes, environment, traces=traces
             ),
         )
+
+
+class _Stop(Exception):
+    """The run is to end; nobody waits for the survey."""
+
+
+def _machine(session: Session) -> Machine | None:
+    """The machine as it is now; None where the run was stopped meanwhile."""
+
+    def heed() -> None:
+        session.listen()
+        if session.is_stopped():
+            raise _Stop
+
+    try:
+        return known_machine(
+            on_progress=lambda progress: session.emit(_begun(progress)), on_wait=heed
+        )
+    except _Stop:
+        return None
 
 
 def _begun(progress: SurveyProgress) -> ProbeStarted:
@@ -149,6 +170,7 @@ def worker_pool(
     """
     scratch = session.run.workload.absolute()
     scratch.mkdir(parents=True, exist_ok=True)
+    forget_scratch(scratch)
     spec = resolve(request.workload, scratch, Path(request.working_directory))
     on_device = machine.device.kind != "cpu"
     others = sum(p.used_bytes or 0 for p in machine.device.processes) if on_device else 0
@@ -173,6 +195,7 @@ def worker_pool(
         yield pool
     finally:
         pool.close()
+        forget_scratch(scratch)
 
 
 def _check(
@@ -197,7 +220,7 @@ def _check(
             device=ready.device.split(":")[0],
         )
     )
-    baseline = _baseline(session, request, facts)
+    baseline = baseline_of(session, request, facts)
     foreseeing.begin(pool, ready, baseline)
     forms, saved_bytes_without = _try_checkpointing(session, pool, baseline)
     if session.should_end():
@@ -241,11 +264,6 @@ def _check(
     )
 
 
-def num_local_ranks(request: Request) -> int:
-    """How many of the ranks share a machine."""
-    return max(1, request.processes // request.num_nodes)
-
-
 def _why_no_local_sgd(facts: WorkloadFacts) -> str | None:
     """Why the ranks of this job must exchange their gradients in every step."""
     if facts.precision == "fp16":
@@ -271,103 +289,6 @@ def _gradient_bytes(facts: WorkloadFacts, ready: Ready) -> int:
     if not facts.num_parameters:
         return 0
     return facts.parameter_bytes * facts.num_trainable_parameters // facts.num_parameters
-
-
-def _memory_limit(request: Request, machine: Machine) -> tuple[int, str]:
-    """What the training process may occupy, and who says so."""
-    device = machine.device
-    wanted = request.goal.memory_limit_bytes
-    free_bytes = device.usable_bytes
-    place = "free on this machine" if device.kind == "cpu" else f"free on {device.name}"
-    num_ranks = num_local_ranks(request)
-    least_bytes = request.least_device_bytes
-    if least_bytes is not None and least_bytes < free_bytes:
-        free_bytes, place = least_bytes, "there on the smallest of the nodes"
-    if device.kind == "cpu" and num_ranks > 1:
-        free_bytes //= num_ranks
-        place = f"a share of what is free on this machine for each of {num_ranks} ranks"
-    if wanted is not None and wanted <= free_bytes:
-        return wanted, "the limit you set"
-    if wanted is not None:
-        place += f"; the {format_bytes(wanted)} you allowed are not there"
-    return free_bytes, place
-
-
-def _warn_about_machine(
-    session: Session, request: Request, machine: Machine, limit_bytes: int
-) -> None:
-    for finding in machine.findings:
-        if finding.is_problem:
-            session.warn(finding.cause, finding.remedy)
-    wanted = request.goal.memory_limit_bytes
-    if wanted is not None and wanted > limit_bytes:
-        session.warn(
-            f"--memory-limit allows {format_bytes(wanted)}, but only {format_bytes(limit_bytes)} "
-            "are free now.",
-            "The smaller figure is used; free memory to use more.",
-        )
-    if machine.device.kind == "cpu" and hasattr(os, "getloadavg"):
-        busy = os.getloadavg()[0]
-        if busy > BUSY_FRACTION * machine.host.num_cores:
-            session.warn(
-                f"Other work keeps this machine busy: a load of {busy:.1f} on "
-                f"{machine.host.num_cores:g} cores. Timings will be slow and their intervals wide.",
-                "Let the other work end first, or read the intervals before the figures.",
-            )
-    dtype = {"bf16": "bfloat16", "fp16": "float16"}.get(request.workload.precision)
-    if dtype is not None and machine.only_pretends(dtype):
-        session.warn(
-            f"This machine only pretends to have {dtype}: it computes it by detours, far slower "
-            "than float32.",
-            "Use --precision fp32 here, or tune on the machine that will train.",
-        )
-
-
-def _baseline(session: Session, request: Request, facts: WorkloadFacts) -> Configuration:
-    """The user's present configuration, or the default one for the global batch size.
-
-    Raises:
-        UsageError: Micro-batch and global batch size do not go together.
-    """
-    own = facts.baseline
-    if own is not None:
-        return _rebased(own, request.goal.global_batch_size or own.global_batch_size)
-    micro = request.baseline_micro_batch_size
-    wanted = starting_global_batch_size(request.goal, micro, request.processes)
-    rows = facts.num_rows
-    if rows is not None and wanted > rows:
-        session.warn(
-            f"The data has {rows} rows, fewer than the global batch size {wanted}: every "
-            "optimizer step would train on all of them.",
-            f"Use --global-batch-size {rows} or less, or more data.",
-        )
-        if micro is None or micro > rows:
-            micro = max(d for d in divisors(wanted) if d <= rows)
-    check_shared(wanted, micro, request.processes)
-    if micro is None:
-        return default_baseline(wanted, request.processes)
-    return Configuration(
-        micro_batch_size=micro,
-        accumulation_steps=wanted // micro // request.processes,
-        world_size=request.processes,
-    )
-
-
-def _rebased(own: Configuration, global_batch_size: int) -> Configuration:
-    """The job's own configuration, or the one nearest below it that makes the global batch.
-
-    Raises:
-        UsageError: The ranks cannot share the global batch evenly.
-    """
-    per_device, rest = divmod(global_batch_size, own.world_size)
-    if rest:
-        raise UsageError(
-            f"The global batch size {global_batch_size} cannot be shared by {own.world_size} "
-            "ranks.",
-            f"Use a multiple of {own.world_size}.",
-        )
-    micro = max(d for d in divisors(per_device) if d <= own.micro_batch_size)
-    return replace(own, micro_batch_size=micro, accumulation_steps=per_device // micro)
 
 
 def _try_checkpointing(

@@ -35,7 +35,7 @@ class Session:
         journal: Opened for writing.
         seconds: Wall time that may be spent, from now on.
         parent_process: A process without which the engine must not go on.
-        calling_process_started_s: Not needed by callers; tests set it.
+        on_event: Is told of every event but progress, once it is on disk.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Session:
         self.in_trial = False
         self.trial_stop_requested = False
         self._on_event = on_event
-        self._parent = _process(parent_process)
+        self._has_parent, self._parent = _process(parent_process)
         self._next_poll_s = 0.0
 
     def emit(self, event: Event) -> None:
@@ -96,7 +96,7 @@ class Session:
                     self.request_stop("now", request.text)
                 case "note":
                     self.emit(NoteAdded(text=request.text))
-        if self._parent is not None and not _is_running(self._parent):
+        if self._has_parent and not _is_running(self._parent):
             self.request_stop("now", "the calling process ended")
 
     def request_stop(self, kind: StopKind, by: str) -> None:
@@ -149,16 +149,19 @@ class Session:
                 signal.signal(getattr(signal, name), handler)
 
 
-def _process(number: int | None) -> psutil.Process | None:
+def _process(number: int | None) -> tuple[bool, psutil.Process | None]:
+    """Whether there is somebody to be watched, and who; None where he is gone already."""
     if number is None or number == os.getpid():
-        return None
+        return False, None
     try:
-        return psutil.Process(number)
+        return True, psutil.Process(number)
     except psutil.NoSuchProcess:
-        return psutil.Process(1) if number == 1 else None
+        return True, None
 
 
-def _is_running(process: psutil.Process) -> bool:
+def _is_running(process: psutil.Process | None) -> bool:
+    if process is None:
+        return False
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -21,6 +21,7 @@ from autotune.errors import AutotuneError
 from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import end_of, tail
+from autotune.trial.options import WorkerOptions
 from autotune.trial.protocol import (
     AwaitBeside,
     CannotLoad,
@@ -32,7 +33,6 @@ from autotune.trial.protocol import (
     StartBeside,
     envelope_adapter,
 )
-from autotune.trial.worker import WorkerOptions
 from probes.kills import KillWatch
 
 POLL_S = 0.05

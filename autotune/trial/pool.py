@@ -11,6 +11,7 @@ from autotune.outcome import Stopped, TimedOut
 from autotune.run_directory import RunDirectory
 from autotune.trial.client import Worker, WorkerDiedError
 from autotune.trial.environment import shared
+from autotune.trial.options import WorkerOptions
 from autotune.trial.protocol import (
     AwaitBeside,
     Command,
@@ -25,7 +26,6 @@ from autotune.trial.protocol import (
     StartBeside,
 )
 from autotune.trial.ranks.group import NodeLostError, RankGroup, RanksMissingError
-from autotune.trial.worker import WorkerOptions
 from probes.ranks.launch import Ranks
 
 LOAD_LIMIT_S = 600.0
@@ -70,6 +70,8 @@ class WorkerPool:
         self._lost_node: str | None = None
         """What was said of a machine that is gone."""
         self._device = "cpu"
+        self._forks_work = False
+        """Whether a fork has got as far as an answer or a fault of its own."""
         self.num_cold_starts = 0
         self.cold_start_s = 0.0
         """Wall time of the slowest cold start."""
@@ -199,7 +201,8 @@ class WorkerPool:
         if isinstance(worker, Stopped):
             return worker
         is_beside = isinstance(command, StartBeside | AwaitBeside)
-        is_first = not worker.is_used and self._options.isolation == "fork" and not is_beside
+        is_fork = self._options.isolation == "fork" and not is_beside
+        is_first = is_fork and not worker.is_used and not self._forks_work
         reply = worker.ask(
             command,
             log=log,
@@ -217,6 +220,8 @@ class WorkerPool:
                 on_progress=on_progress,
                 should_stop=should_stop,
             )
+        if is_fork and not isinstance(reply, TimedOut | Stopped):
+            self._forks_work = True
         is_unclean = self._options.isolation == "inline" and not is_beside
         if is_unclean and reply.kind in ("out_of_memory", "failed"):
             self.close()

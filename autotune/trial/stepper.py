@@ -267,7 +267,7 @@ class AccelerateStepper(Stepper):
         self.device = self.accelerator.device
         self._max_grad_norm = arguments.max_grad_norm
         self._window_items: torch.Tensor | int = 0
-        self._shares_items = (
+        self.shares_items = (
             self.accelerator.num_processes > 1
             and configuration.local_sgd_steps == 1
             and (configuration.accumulation_steps > 1 or workload.loss_items != "rows")
@@ -281,7 +281,7 @@ class AccelerateStepper(Stepper):
     def set_window(self, window: list[Batch]) -> None:
         """Counts the items that the window's loss is averaged over, on all ranks that meet."""
         self._window_items = sum(self._num_items(batch) for batch in window)
-        if self._shares_items:
+        if self.shares_items:
             items = torch.as_tensor(self._window_items, device=self.device)
             self._window_items = self.accelerator.gather(items).sum()
         self.model.train()
@@ -312,11 +312,11 @@ class AccelerateStepper(Stepper):
         with context:
             loss = self.loss(batch) * self._num_items(batch) / self._window_items
             scale = self.configuration.accumulation_steps
-            if self._shares_items:
+            if self.shares_items:
                 scale *= accelerator.num_processes
             accelerator.backward(loss * scale)
         # On this rank's part of the rows, in the mean over the ranks.
-        return loss.detach() * (accelerator.num_processes if self._shares_items else 1)
+        return loss.detach() * (accelerator.num_processes if self.shares_items else 1)
 
     def optimizer_step(self) -> torch.Tensor | float | None:
         """Clips, steps optimizer and schedule, clears the gradients."""

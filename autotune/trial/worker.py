@@ -10,7 +10,6 @@ Run as `python -m autotune.trial.worker FD OPTIONS`, where FD is the channel's f
 
 from __future__ import annotations
 
-import copy
 import gc
 import json
 import os
@@ -19,45 +18,26 @@ import signal
 import sys
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-from autotune.errors import AutotuneError, WorkloadError
-from autotune.outcome import Failed
+from autotune.errors import AutotuneError
+from autotune.trial.answers import Answers
 from autotune.trial.beside import Beside
 from autotune.trial.channel import Channel
-from autotune.trial.failure import outcome_of_exit
+from autotune.trial.failure import outcome_of, outcome_of_exit
 from autotune.trial.logs import end_of, tail
-from autotune.trial.process import (
-    descriptor_of,
-    redirected_output,
-    scratch_directory,
-)
+from autotune.trial.options import WorkerOptions
+from autotune.trial.process import descriptor_of, redirected_output
 from autotune.trial.protocol import (
     AwaitBeside,
     BesideStarted,
     CannotLoad,
-    CheckParity,
-    Command,
-    ContinueSpeed,
     Envelope,
-    GradientsMeasured,
-    MeasureGradients,
-    MeasureLink,
-    MeasureMemory,
-    MeasureSpeed,
-    MemoryMeasured,
     OpenSpeed,
     Ready,
     Reply,
-    SpeedMeasured,
     StartBeside,
-    TryCheckpointing,
 )
-from autotune.trial.ranks.place import ALONE, Company, Place, joined
-from autotune.units import counted
 from probes.kills import KillWatch
 from probes.lifetime import die_with_parent
 
@@ -65,29 +45,6 @@ _ANSWERED = 86
 """Exit code of a fork that has sent its reply; a job may end its process with 0 or any other."""
 LEAK_BYTES = 64 * 2**20
 """Device memory that may stay behind after a command, such as workspaces of libraries."""
-COLLECTIVE_LIMIT_S = 600.0
-"""How long ranks wait for each other where the command has no time limit of its own."""
-
-if TYPE_CHECKING:
-    from autotune.trial.readings.meter import SpeedSession
-    from autotune.trial.stepper import Stepper
-    from autotune.workload.loaded import LoadedWorkload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    """What the engine tells a worker at its start."""
-
-    spec: dict[str, object]
-    """The resolved workload, as JSON."""
-    scratch: str
-    working_directory: str
-    driver: Literal["trainer", "accelerate"]
-    isolation: Literal["fork", "inline"]
-    others_bytes: int = 0
-    """Device memory that other processes hold."""
-    place: dict[str, object] | None = None
-    """Of one of several ranks, as JSON; None measures alone."""
 
 
 class Worker:
@@ -96,11 +53,7 @@ class Worker:
     def __init__(self, channel: Channel, options: WorkerOptions) -> None:
         self.channel = channel
         self.options = options
-        self.workload: LoadedWorkload | None = None
-        self.level_bytes = 0
-        self.num_threads = 1
-        self._place = Place(**options.place) if options.place is not None else None  # type: ignore[arg-type]
-        self._session: SpeedSession | None = None
+        self.answers = Answers(options, channel.send)
         self._idle_bytes: int | None = None
         self._beside = Beside(channel, options.scratch)
 
@@ -109,7 +62,7 @@ class Worker:
         start_s = time.perf_counter()
         import torch
 
-        self.num_threads = torch.get_num_threads()
+        self.answers.num_threads = torch.get_num_threads()
         # One thread keeps OpenMP from starting a pool here, which a fork would not inherit.
         torch.set_num_threads(1)
         import accelerate  # noqa: F401  (part of the level after imports)
@@ -118,14 +71,13 @@ class Worker:
 
         from autotune.trial import stepper  # noqa: F401  (paid once, before forks)
         from autotune.trial.device import current_device, resident_bytes
-        from autotune.trial.failure import outcome_of
         from autotune.trial.readings import checks, meter  # noqa: F401
         from autotune.workload.load import load
         from autotune.workload.spec import workload_adapter
 
-        self.level_bytes = resident_bytes()
+        self.answers.level_bytes = resident_bytes()
         try:
-            self.workload = load(
+            self.answers.workload = load(
                 workload_adapter().validate_python(self.options.spec),
                 Path(self.options.scratch),
                 Path(self.options.working_directory),
@@ -138,13 +90,13 @@ class Worker:
             self.channel.send(outcome_of(error))
             raise SystemExit(1) from None
         if self.options.isolation == "inline":
-            torch.set_num_threads(self.num_threads)
+            torch.set_num_threads(self.answers.num_threads)
         self.channel.send(
             Ready(
-                facts=self.workload.facts,
+                facts=self.answers.workload.facts,
                 process=os.getpid(),
                 load_s=time.perf_counter() - start_s,
-                level_bytes=self.level_bytes,
+                level_bytes=self.answers.level_bytes,
                 device=str(current_device()),
             )
         )
@@ -156,12 +108,10 @@ class Worker:
             log = Path(envelope.log) if envelope.log is not None else None
             is_inline = self.options.isolation == "inline"
             if isinstance(command, StartBeside):
-                assert self.workload is not None, "load() comes first"
-                self._beside.start(command, self.workload, log)
-                self.channel.send(BesideStarted())
+                self.channel.send(self._start_beside(command, log))
             elif isinstance(command, AwaitBeside):
                 self.channel.send(self._beside.wait(command))
-            elif is_inline or self._session is not None or isinstance(command, OpenSpeed):
+            elif is_inline or self.answers.is_in_session or isinstance(command, OpenSpeed):
                 with redirected_output(log):
                     reply = self.answer(envelope)
                     is_last = is_inline and self._keeps_memory()
@@ -171,9 +121,22 @@ class Worker:
             else:
                 self._answer_in_fork(envelope, log)
 
+    def _start_beside(self, command: StartBeside, log: Path | None) -> Reply:
+        assert self.answers.workload is not None, "load() comes first"
+        try:
+            self._beside.start(command, self.answers.workload, log)
+        except OSError as error:
+            return outcome_of(error)
+        return BesideStarted()
+
     def _answer_in_fork(self, envelope: Envelope, log: Path | None) -> None:
         parent, start, kills = os.getpid(), end_of(log), KillWatch()
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError as error:
+            # No memory for another process, or no room for one: this one goes on.
+            self.channel.send(outcome_of(error))
+            return
         if child == 0:
             code = 1
             try:
@@ -182,7 +145,7 @@ class Worker:
                     try:
                         import torch
 
-                        torch.set_num_threads(self.num_threads)
+                        torch.set_num_threads(self.answers.num_threads)
                         self.channel.send(self.answer(envelope))
                         code = _ANSWERED
                     except BaseException:  # noqa: BLE001  (its last words, for the log)
@@ -219,203 +182,19 @@ class Worker:
 
     def answer(self, envelope: Envelope) -> Reply:
         """Carries a command out; a fault of the trial becomes its outcome."""
-        from autotune.trial.failure import outcome_of
-
-        command: Command = envelope.body  # type: ignore[assignment]
-        kills = KillWatch()
-        try:
-            with self._company(envelope) as company:
-                return self._answer(command, company)
-        except SystemExit as end:
-            return Failed(cause=f"The job ended its own process (sys.exit({end.code!r})).")
-        except Exception as error:  # noqa: BLE001  (whatever the user's code raises is an outcome)
-            traceback.print_exc()
-            limit = command.limit_bytes if isinstance(command, MeasureMemory) else None
-            return outcome_of(error, limit_bytes=limit, sign=kills.sign())
-
-    def _company(self, envelope: Envelope) -> AbstractContextManager[Company]:
-        """The other ranks, where there are any, for one command or for an open session."""
-        if self._place is None or self._session is not None:
-            return nullcontext(ALONE)
-        assert envelope.meeting is not None, "the ranks of a command have a place to meet"
-        return joined(
-            self._place,
-            envelope.meeting,
-            envelope.time_limit_s or COLLECTIVE_LIMIT_S,
-            # The end of a fork takes the group with it, and an open session needs it.
-            stays=lambda: self.options.isolation == "fork" or self._session is not None,
-        )
-
-    def _answer(self, command: Command, company: Company) -> Reply:
-        from autotune.trial.device import high_water_bytes
-        from autotune.trial.readings.checks import check_parity, try_checkpointing
-        from autotune.trial.readings.exchange import measure_exchange
-        from autotune.trial.readings.gradients import measure_gradients
-        from autotune.trial.readings.interlude import try_interlude
-        from autotune.trial.readings.link import measure_link
-        from autotune.trial.readings.meter import SpeedSession, measure_memory
-
-        driver = self.options.driver
-        if isinstance(command, ContinueSpeed):
-            return self._continue(command)
-        if self._session is not None:
-            raise RuntimeError("A worker with an open speed session takes nothing but its blocks.")
-        workload = self._untouched()
-        with scratch_directory(self.options.scratch) as output_dir:
-            match command:
-                case TryCheckpointing():
-                    return try_checkpointing(
-                        workload, command.every_n_layers, driver=driver, output_dir=output_dir
-                    )
-                case CheckParity():
-                    try:
-                        return check_parity(
-                            workload,
-                            num_rows=command.num_rows,
-                            accumulation_steps=command.accumulation_steps,
-                            driver=driver,
-                            output_dir=output_dir,
-                        )
-                    except WorkloadError as error:
-                        return CannotLoad.of(error)
-                case MeasureMemory():
-                    self._fence(command.memory_fence_bytes)
-                    stepper = self._stepper(workload, command, output_dir)
-                    memory, steps_s = measure_memory(
-                        stepper,
-                        limit_bytes=command.limit_bytes,
-                        level_bytes=self.level_bytes,
-                        others_bytes=self.options.others_bytes,
-                        report=self.channel.send,
-                    )
-                    interlude = None
-                    if command.evaluation_batch_size is not None:
-                        interlude = try_interlude(
-                            stepper,
-                            command.evaluation_batch_size,
-                            limit_bytes=command.limit_bytes,
-                            level_bytes=self.level_bytes,
-                            others_bytes=self.options.others_bytes,
-                            directory=output_dir,
-                        )
-                    return MemoryMeasured(memory=memory, steps_s=steps_s, interlude=interlude)
-                case MeasureSpeed():
-                    self._fence(command.memory_fence_bytes)
-                    stepper = self._stepper(workload, command, output_dir)
-                    session = SpeedSession(stepper, self.channel.send, company, watches_drift=True)
-                    session.pass_over(command.num_skipped_steps)
-                    session.warm_up(command.num_warmup_steps)
-                    speed = session.block(
-                        min_steps=command.min_steps,
-                        max_steps=command.max_steps,
-                        max_seconds=command.max_seconds,
-                        precision=command.precision,
-                    )
-                    phases = session.phases() if command.with_phases else None
-                    exchange, exchange_s = None, 0.0
-                    if command.with_exchange and company.num_ranks > 1:
-                        exchange, exchange_s = measure_exchange(stepper, company, self.channel.send)
-                    return SpeedMeasured(
-                        speed=speed,
-                        phases=phases,
-                        steps_s=session.steps_s + exchange_s,
-                        high_water_bytes=high_water_bytes(),
-                        exchange=exchange,
-                        distances=session.distances,
-                    )
-                case MeasureGradients():
-                    gradients = measure_gradients(
-                        self._stepper(workload, command, output_dir),
-                        command.num_windows,
-                        report=self.channel.send,
-                        num_warmup_steps=command.num_warmup_steps,
-                    )
-                    return GradientsMeasured(gradients=gradients)
-                case MeasureLink():
-                    return measure_link(command, company)
-                case StartBeside() | AwaitBeside():
-                    raise RuntimeError("Work beside is answered by the worker itself.")
-                case OpenSpeed():
-                    import torch
-
-                    torch.set_num_threads(self.num_threads)
-                    stepper = self._stepper(workload, command, output_dir)
-                    self._session = SpeedSession(stepper, self.channel.send, company)
-                    self._session.warm_up(command.num_warmup_steps)
-                    return SpeedMeasured(speed=None, phases=None, steps_s=self._session.steps_s)
-
-    def _fence(self, additional_bytes: int | None) -> None:
-        """Fences the memory of a fork, which takes the fence with it when it ends."""
-        from autotune.trial.device import fence_data
-
-        if additional_bytes is not None and self.options.isolation == "fork":
-            fence_data(additional_bytes)
+        return self.answers.to(envelope)
 
     def _keeps_memory(self) -> bool:
         """Whether a command has left memory behind on the device, beyond what the first one did."""
         from autotune.trial.device import allocated_bytes, current_device
 
-        if self._session is not None:
+        if self.answers.is_in_session:
             return False
         gc.collect()
         idle_bytes = allocated_bytes(current_device())
         if self._idle_bytes is None:
             self._idle_bytes = idle_bytes
         return idle_bytes > self._idle_bytes + LEAK_BYTES
-
-    def _continue(self, command: ContinueSpeed) -> SpeedMeasured:
-        if self._session is None:
-            raise RuntimeError("A speed session must be opened before its blocks are timed.")
-        before_s = self._session.steps_s
-        speed = self._session.block(min_steps=command.num_steps, max_steps=command.num_steps)
-        return SpeedMeasured(speed=speed, phases=None, steps_s=self._session.steps_s - before_s)
-
-    def _stepper(
-        self,
-        workload: LoadedWorkload,
-        command: MeasureMemory | MeasureSpeed | MeasureGradients | OpenSpeed,
-        output_dir: str,
-    ) -> Stepper:
-        from autotune.trial.stepper import make_stepper
-
-        stepper = make_stepper(
-            workload,
-            command.configuration,
-            driver=self.options.driver,
-            output_dir=output_dir,
-            repair_loss=command.repair_loss,
-            find_unused=command.find_unused,
-        )
-        num_ranks = self._place.world_size if self._place is not None else 1
-        if stepper.accelerator.num_processes != num_ranks:
-            raise AutotuneError(
-                "Accelerate trains on "
-                f"{counted(stepper.accelerator.num_processes, 'process', 'processes')} where "
-                f"{num_ranks} were started.",
-                "See that nothing in the job switches its distributed training off.",
-            )
-        return stepper
-
-    def _untouched(self) -> LoadedWorkload:
-        """The workload for one command. Without a fork, it gets a model of its own.
-
-        Weights, hooks and wrappers of earlier commands go with the model that they were made on.
-        """
-        assert self.workload is not None, "load() comes first"
-        if self.options.isolation != "inline":
-            return self.workload
-        from accelerate.state import AcceleratorState, GradientState
-
-        gc.collect()
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
-        import torch
-
-        if torch.accelerator.is_available() and hasattr(torch.accelerator, "empty_cache"):
-            torch.accelerator.empty_cache()
-        # An optimizer of the user's own holds the parameters of the model that it came with.
-        model, optimizers = copy.deepcopy((self.workload.model, self.workload.optimizers))
-        return replace(self.workload, model=model, optimizers=optimizers)
 
 
 def main() -> None:

@@ -174,3 +174,11 @@ def test_progress_is_followed_and_told_once(path: Path) -> None:
     progress.unlink()
     assert next(records) is None
     assert journal.PROGRESS_INTERVAL_S == 0.2
+
+
+def test_progress_that_cannot_be_written_is_not_missed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "file" / "progress.json") as writer:
+        writer.append(TrialProgressed(number=0, stage="speed"))
+        writer.append(NoteAdded(text="goes on"))
+    assert _texts(tmp_path / "journal.jsonl") == ["goes on"]

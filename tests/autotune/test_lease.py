@@ -3,9 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune import lease
@@ -50,6 +53,38 @@ def test_a_living_engine_keeps_others_out(path: Path) -> None:
     finally:
         other.communicate("", timeout=30)
     assert lease.take(path) == lease.mine(), "a dead engine holds nothing"
+
+
+def test_two_that_come_at_once_look_one_after_the_other(path: Path) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    taken = threading.Event()
+
+    def take() -> None:
+        with suppress(UsageError):
+            lease.take(path)
+        taken.set()
+
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        # Somebody is just about to take it, and has not written yet.
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        thread = threading.Thread(target=take)
+        thread.start()
+        assert not taken.wait(0.3)
+        held = lease.Lease(
+            host=lease.mine().host,
+            process=other.pid,
+            started_unix_s=psutil.Process(other.pid).create_time(),
+        )
+        write_json(path, asdict(held))
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        thread.join(30)
+        assert taken.is_set()
+        assert lease.read(path) == held, "the lease of a living engine stays"
+    finally:
+        os.close(descriptor)
+        other.communicate(b"\n", timeout=30)
 
 
 def test_a_process_number_that_was_used_again_is_another_process(path: Path) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import psutil
@@ -16,20 +17,23 @@ import pytest
 from autotune import control, lease, starting
 from autotune import request as requests
 from autotune.errors import UsageError
-from autotune.events import Origin, ProbeStarted
+from autotune.events import NoiseScaleMeasured, Origin, ProbeStarted
 from autotune.export.document import read as read_document
 from autotune.goal import Goal
 from autotune.journal import Journal, read
 from autotune.run_directory import RunDirectory
 from autotune.search.engine import Engine
-from autotune.search.evidence.finished import Arrival
+from autotune.search.evidence.closing import with_trials
+from autotune.search.evidence.finished import Arrival, FinishedTrial
 from autotune.search.evidence.history import History
+from autotune.search.preparation import Prepared
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
-from autotune.tuning import _know_the_baseline
-from autotune.view import RunView, fold
-from tests.testing import jobs
+from autotune.tuning import _engine, _know_the_baseline, _reserve_s
+from autotune.view import RunView, TrialView, fold
+from tests.autotune.trial.fake_worker import FACTS
+from tests.testing import jobs, landscapes
 from tests.testing.landscape_engine import LandscapePool
 from tests.testing.studies import LANDSCAPE
 
@@ -225,3 +229,69 @@ def test_the_baseline_is_tried_here_where_another_engine_kept_it(tmp_path: Path)
         _know_the_baseline(engine)
         assert [t.configuration for t in engine.history.trials] == [other, baseline]
         assert engine.history.num_own_trials == 1
+
+
+def test_time_is_kept_for_confirmation_and_for_the_noise_scale_where_it_is_short() -> None:
+    history = with_trials(
+        History(space=LANDSCAPE.space),
+        [
+            FinishedTrial(
+                number=0,
+                purpose="baseline",
+                configuration=LANDSCAPE.space.baseline,
+                outcome=landscapes.measured([0.5] * 4, 24, 1),
+            )
+        ],
+    )
+    engine = cast("Engine", SimpleNamespace(pool=SimpleNamespace(cold_start_s=3.0)))
+    # Two contestants: a cold start, two warm-up and two memory steps, four rounds of a second.
+    confirming_s = 2 * (3.0 + 4 * 0.5 + 4 * 1.0)
+    assert _reserve_s(engine, history) == pytest.approx(confirming_s)
+    # 30 steps of half a second, and 20 that take half as long again.
+    assert _reserve_s(engine, history, most_for_noise_s=31) == pytest.approx(confirming_s + 30)
+    assert _reserve_s(engine, history, most_for_noise_s=29) == pytest.approx(confirming_s)
+
+
+def test_an_engine_that_goes_on_weighs_global_batch_sizes_as_the_one_before(
+    tmp_path: Path,
+) -> None:
+    baseline = LANDSCAPE.space.baseline
+    larger = replace(baseline, accumulation_steps=4 * baseline.accumulation_steps)
+    trials = tuple(
+        TrialView(
+            number=n,
+            purpose="search",
+            configuration=configuration,
+            why="",
+            started_s=0.0,
+            outcome=landscapes.measured([1.0] * 4, configuration.global_batch_size, 1),
+        )
+        for n, configuration in enumerate((baseline, larger))
+    )
+    noise = NoiseScaleMeasured(
+        value=30.0,
+        interval=(24.0, 40.0),
+        num_windows=20,
+        num_micro_batches=2,
+        rows_per_micro_batch=8,
+        is_preconditioned=False,
+        note="made up",
+    )
+    job = SimpleNamespace(
+        space=LANDSCAPE.space,
+        usable_bytes=None,
+        gradient_bytes=0,
+        facts=FACTS,
+        pool=None,
+        plan=TrialPlan(limit_bytes=1),
+        foresight=None,
+    )
+    with Journal(tmp_path / "journal.jsonl", tmp_path / "progress.json") as journal:
+        session = cast("Session", SimpleNamespace(journal=journal))
+        view = RunView(trials=trials, noise_scale=noise)
+        asked = jobs.request(jobs.classifier(tmp_path), tmp_path)
+        _, history = _engine(session, cast("Prepared", job), view, asked)
+    assert baseline.global_batch_size == 24
+    # At the noise scale's lower end: (24 + 24) / (24 + 96).
+    assert history.efficiency(larger).value == pytest.approx(0.4)
+    assert history.efficiency(baseline).value == 1.0

@@ -64,6 +64,24 @@ def test_an_exception_of_the_caller_ends_the_child() -> None:
     assert not psutil.pid_exists(process[0])
 
 
+def test_who_waits_is_asked_meanwhile_and_may_leave() -> None:
+    process: list[int] = []
+
+    def hear(line: str) -> None:
+        if line.isdigit():
+            process.append(int(line))
+
+    def leave() -> None:
+        if process:
+            raise KeyboardInterrupt
+
+    start_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_module(CHILD, ["pid"], time_limit_s=60, on_line=hear, on_wait=leave)
+    assert time.monotonic() - start_s < 30
+    assert not psutil.pid_exists(process[0])
+
+
 def test_the_child_leaves_with_its_parent() -> None:
     code = (
         "from probes.child import run_module;"

@@ -177,7 +177,9 @@ def test_a_card_that_nvml_no_longer_answers_for_needs_torch(tmp_path: Path) -> N
 def test_a_child_that_breaks_leaves_what_can_be_read_without_torch(
     monkeypatch: pytest.MonkeyPatch, result: ChildResult, how: str
 ) -> None:
-    def run(module: str, arguments: list[str], *, time_limit_s: float, on_line: Any) -> ChildResult:
+    def run(
+        module: str, arguments: list[str], *, time_limit_s: float, on_line: Any, on_wait: Any
+    ) -> ChildResult:
         assert (module, arguments, time_limit_s) == (
             "probes.survey",
             ["--time-limit-s", "5", "--fresh"],
@@ -219,7 +221,7 @@ def test_fresh_does_not_look_into_the_store(monkeypatch: pytest.MonkeyPatch) -> 
     surveyed = replace(present(NO_NVML, TorchView()), devices=(device,))
     asked: list[bool] = []
 
-    def survey(time_limit_s: float, *, fresh: bool, on_progress: Any) -> Machine:
+    def survey(time_limit_s: float, *, fresh: bool, on_progress: Any, on_wait: Any) -> Machine:
         asked.append(fresh)
         return surveyed
 

@@ -41,7 +41,7 @@ def with_trial(history: History, trial: FinishedTrial) -> History:
         configuration.world_size not in history.space.world_sizes
     ):
         return with_ruled_out(longer, trial)
-    for region in close(longer.arm(configuration.world_size), trial):
+    for region in close(longer.arm(configuration.world_size, is_for_memory=True), trial):
         closed = {c for r in regions for c in r.configurations}
         left = tuple(c for c in region.configurations if c not in closed)
         if left:

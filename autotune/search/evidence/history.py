@@ -6,7 +6,7 @@ give the same history, live or read from a journal.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.configuration import Configuration
@@ -72,7 +72,19 @@ class History:
     @property
     def leaders(self) -> tuple[MeasuredTrial, ...]:
         """The best trial, and the others that may be as good, in rank."""
-        allowed = tuple(t for t in self.measured if self.may_be_chosen(t.configuration))
+        return self.leaders_without(())
+
+    def leaders_without(self, unwanted: Container[Configuration]) -> tuple[MeasuredTrial, ...]:
+        """The same where some configurations are out of the question.
+
+        Args:
+            unwanted: Them.
+        """
+        allowed = tuple(
+            t
+            for t in self.measured
+            if self.may_be_chosen(t.configuration) and t.configuration not in unwanted
+        )
         standing = Standing(allowed, self._weight, negligible_bytes=self.negligible_bytes)
         return standing.contenders(len(allowed))
 
@@ -110,12 +122,23 @@ class History:
     def _weight(self, configuration: Configuration) -> float:
         return self.efficiency(configuration).value
 
-    def arm(self, world_size: int) -> History:
+    def arm(self, world_size: int, *, is_for_memory: bool = False) -> History:
         """The search with one number of ranks and without local SGD, as a history of its own.
 
         Memory and speed over the micro-batch size are alike within it alone.
+
+        Args:
+            world_size: Ranks.
+            is_for_memory: Whether trials of another global batch size, which come after the
+                search, belong to it: they tell of memory, and nothing of speed.
         """
-        trials = tuple(t for t in self.trials if _is_of(t.configuration, world_size))
+        sizes = {candidate.global_batch_size for candidate in self.space.candidates}
+        trials = tuple(
+            t
+            for t in self.trials
+            if _is_of(t.configuration, world_size)
+            and (is_for_memory or t.configuration.global_batch_size in sizes)
+        )
         if len(trials) == len(self.trials) and self.space.world_sizes == (world_size,):
             return self
         leader = self.standing.best()

@@ -7,7 +7,7 @@ candidate. They lean to the hopeful side, so that a candidate is left out only w
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration
@@ -28,18 +28,22 @@ MEMORY_SLACK = 0.05
 
 def likely_candidates(history: History) -> tuple[Configuration, ...]:
     """Open candidates that are expected to fit; all open ones where none is."""
-    if not history.measured:
-        return history.open_candidates
-    outlook = Outlook(history)
-    likely = tuple(c for c in history.open_candidates if outlook.may_fit(c))
-    return likely or history.open_candidates
+    arms = (history.arm(world_size) for world_size in history.space.world_sizes)
+    return tuple(c for arm in arms for c in _likely_in(arm)) or history.open_candidates
+
+
+def _likely_in(arm: History) -> Iterator[Configuration]:
+    outlook = Outlook(arm) if arm.measured else None
+    for candidate in arm.open_candidates:
+        if outlook is None or outlook.may_fit(candidate):
+            yield candidate
 
 
 class Outlook:
     """Expected speed and memory of the candidates of one history.
 
     Args:
-        history: With at least one measured trial.
+        history: One arm, with at least one measured trial.
     """
 
     def __init__(self, history: History) -> None:
@@ -172,9 +176,11 @@ class _Curve:
         return _through([(math.log(s), self.speeds[s]) for s in near], math.log(size))
 
     def _beyond(self, inner: int, outer: int, size: int) -> float:
-        """Time per sample = a + b / size through the outermost two, b not below zero."""
+        """Time per sample = a + b / size through the outermost two, neither below zero."""
         inner_s, outer_s = 1 / self.speeds[inner], 1 / self.speeds[outer]
         overhead = max(0.0, (inner_s - outer_s) / (1 / inner - 1 / outer))
+        # More than twice as fast at twice the size: all of the time is overhead, and no more.
+        overhead = min(overhead, outer_s * outer)
         return 1 / (outer_s + overhead * (1 / size - 1 / outer))
 
     def _beyond_one(self, only: int, size: int) -> float:

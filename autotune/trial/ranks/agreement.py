@@ -19,6 +19,8 @@ from autotune.outcome import (
 )
 from autotune.trial.protocol import (
     CannotLoad,
+    GradientsMeasured,
+    LinkMeasured,
     MemoryMeasured,
     Ready,
     Reply,
@@ -41,6 +43,13 @@ _BROKEN_LINK = (
     "NCCL",
 )
 """Words of a rank whose partner is gone: what the partner says is the reason."""
+
+
+def is_reading(reply: RankReply) -> bool:
+    """Whether a rank did what it was asked to; where one did not, the others cannot go on."""
+    return isinstance(
+        reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured | LinkMeasured
+    )
 
 
 def agreed(replies: Sequence[RankReply]) -> RankReply:

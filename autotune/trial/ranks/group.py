@@ -16,16 +16,21 @@ from pathlib import Path
 from typing import BinaryIO
 
 from autotune.errors import ExitCode
-from autotune.outcome import Failed, OutOfMemory, Stopped
+from autotune.outcome import Failed, OutOfMemory, Stopped, TimedOut
 from autotune.trial.client import POLL_S, Worker, WorkerDiedError
 from autotune.trial.failure import outcome_of_exit
 from autotune.trial.logs import tail
-from autotune.trial.protocol import Ready
-from autotune.trial.worker import WorkerOptions
+from autotune.trial.options import WorkerOptions
+from autotune.trial.protocol import Command, Progress, Ready, Reply
+from autotune.trial.ranks.agreement import is_reading
+from autotune.trial.ranks.supervisor import LOAD_LIMIT_S
 from probes.errors import NODES_FAILED, NOT_FOR_MEMORY, RANK_KILLED
 from probes.kills import MemorySign
 from probes.ranks.calling import REMEDY
 from probes.ranks.launch import Ranks, rank_command
+
+GRACE_S = 30.0
+"""What the ranks get beyond a command's time limit to agree on what came out."""
 
 
 class RanksMissingError(WorkerDiedError):
@@ -55,10 +60,10 @@ class RankGroup(Worker):
         on_node_lost: Is told in words that a machine was lost which ranks ran on.
 
     A rank that reaches a command's time limit is ended by its own supervisor, and the group lives
-    on.
+    on: what was ended loads the workload again before the next command's time begins.
     """
 
-    grace_s = 30.0
+    grace_s = GRACE_S
 
     def __init__(
         self,
@@ -138,6 +143,29 @@ class RankGroup(Worker):
         return super().wait_ready(
             time_limit_s=max(1.0, deadline_s - time.monotonic()), should_stop=should_stop
         )
+
+    def ask(
+        self,
+        command: Command,
+        *,
+        log: Path | None,
+        time_limit_s: float,
+        on_progress: Callable[[Progress], None] | None = None,
+        should_stop: Callable[[], str | None] = lambda: None,
+        meeting: str | None = None,
+    ) -> Reply | TimedOut | Stopped:
+        """Gives a command to all ranks and waits for what they agree on."""
+        reply = super().ask(
+            command,
+            log=log,
+            time_limit_s=time_limit_s,
+            on_progress=on_progress,
+            should_stop=should_stop,
+            meeting=meeting,
+        )
+        # Where something went wrong, workers were ended and have to load again.
+        self.grace_s = GRACE_S + (0.0 if is_reading(reply) else LOAD_LIMIT_S)
+        return reply
 
     def _death(self) -> OutOfMemory | Failed:
         ended = super()._death()

@@ -21,31 +21,30 @@ from datetime import timedelta
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.outcome import Failed
+from autotune.outcome import Failed, Stopped
 from autotune.trial.channel import Channel
 from autotune.trial.client import Worker, WorkerDiedError
+from autotune.trial.options import WorkerOptions
 from autotune.trial.protocol import (
     CannotLoad,
     Command,
     Envelope,
-    GradientsMeasured,
     GroupReply,
-    LinkMeasured,
-    MemoryMeasured,
     Progress,
     Ready,
-    SpeedMeasured,
     envelope_adapter,
 )
-from autotune.trial.ranks.agreement import RankReply, agreed
+from autotune.trial.ranks.agreement import RankReply, agreed, is_reading
 from autotune.trial.ranks.place import Place
-from autotune.trial.worker import WorkerOptions
 from probes.lifetime import die_with_parent
 from probes.ranks.launch import without_launch
 
 LOOK_INTERVAL_S = 0.5
 """Time between two looks whether another rank has called the command off."""
+LOOK_TOGETHER_S = 0.005
+"""The same while all wait for each other's workers, which as a rule are there."""
 LOAD_LIMIT_S = 600.0
+"""How long a rank may take to load the workload, at the start and again after its worker ended."""
 ANSWER_GRACE_S = 15.0
 """How long after a command's time limit another rank's answer may still come."""
 STORE_TIMEOUT_S = 60.0
@@ -96,6 +95,9 @@ class Supervisor:
             again = self.loaded()
             if not isinstance(again, Ready):
                 return again
+        missing = self._why_not_all_there(meeting)
+        if missing is not None:
+            return missing
         command: Command = envelope.body  # type: ignore[assignment]
         return self._worker.ask(
             command,
@@ -105,6 +107,24 @@ class Supervisor:
             should_stop=lambda: self._called_off(meeting),
             meeting=meeting,
         )
+
+    def _why_not_all_there(self, meeting: str) -> RankReply | None:
+        """Waits until every rank has a worker that has loaded: one may have to do it again.
+
+        Until then no time limit of the command begins, so that loading is no part of a trial.
+        """
+        everybody = f"{meeting}/there"
+        if self._store.add(f"{everybody}/count", 1) == self._place.world_size:
+            self._store.set(everybody, "all")
+        deadline_s = time.monotonic() + LOAD_LIMIT_S
+        while not self._store.check([everybody]):
+            reason = self._called_off(meeting)
+            if reason is not None:
+                return Stopped(cause=reason)
+            if time.monotonic() > deadline_s:
+                return Failed(cause="Another rank did not load the workload again.")
+            time.sleep(LOOK_TOGETHER_S)
+        return None
 
     def _own(self, log: str | None) -> Path | None:
         if log is None:
@@ -124,10 +144,7 @@ class Supervisor:
 
     def tell(self, meeting: str, reply: RankReply) -> None:
         """Lets every rank know what came out here; calls the others off where it is no reading."""
-        is_reading = isinstance(
-            reply, Ready | MemoryMeasured | SpeedMeasured | GradientsMeasured | LinkMeasured
-        )
-        if not is_reading:
+        if not is_reading(reply):
             self._store.set(f"{meeting}/off", "off")
         text = envelope_adapter().dump_json(Envelope(body=reply)).decode()
         self._store.set(f"{meeting}/{self._place.rank}", text)

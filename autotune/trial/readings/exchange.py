@@ -24,7 +24,7 @@ from autotune.trial.device import synchronize
 from autotune.trial.protocol import Progress
 from autotune.trial.ranks.place import Company
 from autotune.trial.readings.drift import DriftWatch
-from autotune.trial.stepper import Stepper, TrainerStepper, train_window
+from autotune.trial.stepper import AccelerateStepper, Stepper, TrainerStepper, train_window
 from autotune.workload.loaded import Batch
 
 NUM_PAIRS = 3
@@ -202,21 +202,19 @@ def counted(calls: Counter[str]) -> Iterator[None]:
 @contextmanager
 def without_exchange(stepper: Stepper) -> Iterator[None]:
     """Steps as local SGD makes them between two averagings: this rank trains by itself."""
-    model = wrapped(stepper.model)
-    arguments = stepper.trainer.args if isinstance(stepper, TrainerStepper) else None
-    name = "average_tokens_across_devices"
-    tokens = getattr(arguments, name, None)
-    before = model.require_backward_grad_sync
-    model.require_backward_grad_sync = False
-    if tokens:
-        # With local SGD this count over all ranks is switched off.
-        setattr(arguments, name, False)
-    try:
+    # With local SGD neither loop counts over all ranks what its loss is a mean of.
+    changes: list[tuple[object, str]] = [(wrapped(stepper.model), "require_backward_grad_sync")]
+    if isinstance(stepper, TrainerStepper):
+        changes.append((stepper.trainer.args, "average_tokens_across_devices"))
+    elif isinstance(stepper, AccelerateStepper):
+        changes.append((stepper, "shares_items"))
+    with ExitStack() as patches:
+        for target, name in changes:
+            if getattr(target, name, None):
+                before = getattr(target, name)
+                setattr(target, name, False)
+                patches.callback(setattr, target, name, before)
         yield
-    finally:
-        model.require_backward_grad_sync = before
-        if tokens:
-            setattr(arguments, name, tokens)
 
 
 def wrapped(model: torch.nn.Module) -> DistributedDataParallel:

@@ -12,11 +12,13 @@ from autotune.outcome import Exchange, Measured, Outcome, OutOfMemory
 from autotune.search.evidence.closing import with_trial
 from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.history import History
+from autotune.search.evidence.outlook import likely_candidates
 from autotune.search.order import Next, Over, next_candidate
 from autotune.space import plan
 from tests.testing.landscapes import MIB
 from tests.testing.landscapes import measured as timed
 
+FULL = OutOfMemory(where="host", cause="full")
 EFFICIENCY = SampleEfficiency(value=0.8, interval=(0.7, 0.9), basis="assumed")
 
 
@@ -118,3 +120,41 @@ def test_an_exchange_survives_in_a_trial() -> None:
     found = told(history(), history().space.baseline, outcome)
     assert isinstance(found.trials[0].outcome, Measured)
     assert found.measured[0].measured.exchange == exchange
+
+
+def test_a_trial_of_another_global_batch_is_no_part_of_the_search() -> None:
+    found, over, steps = searched(history(), {2: 100.0, 1: 95.0})
+    best = steps[0].configuration
+    larger = replace(best, accumulation_steps=4 * best.accumulation_steps)
+    again = told(found, larger, measured(200.0, 500 * MIB))
+    assert again.arm(2).trials == found.arm(2).trials
+    # A run that is taken up after it goes on as if it were not there, though it is the fastest.
+    assert next_candidate(again) == over
+    begun = told(told(history(), best, measured(100.0, 500 * MIB)), larger, found.trials[0].outcome)
+    step = next_candidate(begun)
+    assert isinstance(step, Next)
+    assert step == next_candidate(told(history(), best, measured(100.0, 500 * MIB)))
+    # Where it does not fit, what needs as much does not fit either.
+    full = told(told(history(), best, measured(100.0, 500 * MIB)), larger, FULL)
+    assert {(c.world_size, c.micro_batch_size) for r in full.regions for c in r.configurations} == {
+        (2, 8),
+        (2, 16),
+    }
+
+
+def test_a_sampler_is_offered_what_may_fit_of_every_number_of_ranks() -> None:
+    # The same micro-batch size on two ranks and on one: what the one needs says nothing of the
+    # other.
+    found = history()
+    for world_size, mib in ((2, 300), (1, 100)):
+        for size in (2, 4):
+            configuration = next(
+                c
+                for c in found.space.candidates
+                if (c.world_size, c.micro_batch_size) == (world_size, size)
+            )
+            found = told(found, configuration, measured(50.0, size * mib * MIB // 2))
+    likely = likely_candidates(found)
+    assert {c.micro_batch_size for c in likely if c.world_size == 2} == {1}
+    assert {c.micro_batch_size for c in likely if c.world_size == 1} == {1, 8, 16}
+    assert set(likely) <= set(found.open_candidates)

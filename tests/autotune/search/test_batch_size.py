@@ -14,19 +14,20 @@ from autotune.cost.memory.foresight import Foresight, Reckoner
 from autotune.cost.memory.outside import Target
 from autotune.events import NoiseScaleMeasured
 from autotune.outcome import Failed, GradientNorms, GradientWindow, Measured, Phases
-from autotune.search.batch_size import try_batch_sizes
-from autotune.search.evidence.closing import with_trial
+from autotune.search.batch_size import known_efficiencies, measuring_s, try_batch_sizes
+from autotune.search.evidence.closing import with_trial, with_trials
 from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.history import History
 from autotune.space import plan
 from autotune.trial.protocol import Command, GradientsMeasured, MeasureGradients
 from tests.autotune.cost.memory.traces import traced
-from tests.autotune.trial.fake_worker import FACTS
+from tests.autotune.trial import fake_worker
 from tests.testing.landscapes import MIB, measured
 from tests.testing.scripted import Scripted
 
 BEST = Configuration(micro_batch_size=8, accumulation_steps=2)
 SIZES = (1, 1024)
+FACTS = replace(fake_worker.FACTS, num_rows=10_000)
 
 
 def known(noise_scale: float | None) -> NoiseScaleMeasured:
@@ -168,3 +169,65 @@ def test_a_noise_scale_that_cannot_be_measured_keeps_the_batch_and_says_why() ->
     try_batch_sizes(run.as_engine, FACTS, SIZES, None)
     assert run.asked == []
     assert run.warnings == ["The gradient noise scale could not be measured: It broke."]
+
+
+def test_a_run_that_is_taken_up_again_still_weighs_the_sizes_that_it_has_tried() -> None:
+    first = engine(step(micro_s=0.1, rest_s=0.4))
+    try_batch_sizes(first.as_engine, FACTS, SIZES, known(50.0))
+    ((larger, _),) = first.asked
+    value = (0.8 * 50 + 16) / (0.8 * 50 + larger.global_batch_size)
+    assert larger.global_batch_size > 16
+    assert first.history.efficiency(larger).value == pytest.approx(value)
+
+    trials = first.history.trials
+    again = Scripted(
+        with_trials(
+            History(
+                space=first.history.space,
+                batch_efficiencies=known_efficiencies(
+                    known(50.0), (t.configuration for t in trials), 16
+                ),
+            ),
+            trials,
+        ),
+        lambda c: step(micro_s=0.1, rest_s=0.4, configuration=c),
+        path=Path("run"),
+    )
+    assert again.history.efficiency(larger).value == pytest.approx(value)
+    assert again.history.leaders[0].configuration == first.history.leaders[0].configuration
+    try_batch_sizes(again.as_engine, FACTS, SIZES, known(50.0))
+    # What is tried is not tried again, nor is a larger one taken for as good as the reference.
+    assert again.asked == []
+    assert again.history.efficiency(larger).value == pytest.approx(value)
+    assert again.history.efficiency(BEST).value == 1.0
+
+
+def test_nothing_is_known_of_sizes_without_a_noise_scale() -> None:
+    assert known_efficiencies(None, [replace(BEST, accumulation_steps=8)], 16) == {}
+
+
+def test_no_global_batch_holds_more_rows_than_there_are() -> None:
+    run = engine(step(micro_s=0.1, rest_s=0.4))
+    try_batch_sizes(run.as_engine, replace(FACTS, num_rows=100), SIZES, known(10_000.0))
+    assert [c.global_batch_size for c, _ in run.asked] == [64]
+
+
+def test_what_confirmation_needs_is_not_spent_on_the_noise_scale() -> None:
+    # Steps of 0.6 s: 30 of them, and 20 that take half as long again.
+    assert measuring_s(0.6) == pytest.approx(36.0)
+    for reserve_s, is_asked in ((63.0, True), (65.0, False)):
+        run = engine(step(micro_s=0.1, rest_s=0.4))
+        run.pool = pool = Pool(GradientsMeasured(gradients=norms(200.0)))
+        try_batch_sizes(run.as_engine, FACTS, SIZES, None, reserve_s=reserve_s)
+        assert bool(pool.asked) is is_asked
+        assert bool(run.asked) is is_asked
+        assert (
+            run.warnings
+            == [
+                "There is no time to measure the gradient noise scale: it takes 36 s.",
+            ][: not is_asked]
+        )
+    # Where it is known already, no trial is begun that confirmation has no time for.
+    late = engine(step(micro_s=0.1, rest_s=0.4))
+    try_batch_sizes(late.as_engine, FACTS, SIZES, known(200.0), reserve_s=100.0)
+    assert late.asked == []

@@ -87,3 +87,20 @@ def test_no_more_rows_are_taken_than_a_step_has(session: _Session) -> None:
     found = ask(pool, session, 2, 3)
     assert pool.asked == [CheckParity(num_rows=4, accumulation_steps=2)]
     assert found.holds is True
+
+
+@pytest.mark.parametrize("per_device", [2, 3])
+def test_two_rows_are_held_against_single_ones_and_not_against_themselves(
+    session: _Session, per_device: int
+) -> None:
+    doubled = ParityFound(
+        losses=(0.5, 1.0),
+        gradient_norms=(1.0, 2.0),
+        repaired_losses=None,
+        repaired_gradient_norms=None,
+    )
+    pool = _Pool(doubled)
+    found = ask(pool, session, per_device)
+    assert pool.asked == [CheckParity(num_rows=2, accumulation_steps=2)]
+    assert found.holds is False
+    assert found.detail.startswith("Split into 2 micro-batches, the same 2 rows give 2.00 times")

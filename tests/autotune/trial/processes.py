@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from autotune.trial.client import Worker
-from autotune.trial.worker import WorkerOptions
+from autotune.trial.options import WorkerOptions
 from autotune.workload.spec import WorkloadSpec, workload_adapter
 
 LOAD_LIMIT_S = 240.0

@@ -145,6 +145,24 @@ def test_a_later_fork_may_take_its_time(pools: Pools, monkeypatch: pytest.Monkey
     assert pool.options.isolation == "fork"
 
 
+def test_once_a_fork_has_worked_the_first_of_another_worker_may_take_its_time(
+    pools: Pools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = pools("hangs")
+    pool._forks_work = True
+    monkeypatch.setattr(pool_module, "FIRST_FORK_LIMIT_S", 0.0)
+    # It is the trial that takes too long, and nothing else changes for it.
+    reply = pools.ask(pool, time_limit_s=0.2)
+    assert isinstance(reply, TimedOut)
+    assert reply.limit_s == 0.2
+    assert pool.options.isolation == "fork"
+    answering = pools("answers")
+    assert not answering._forks_work
+    monkeypatch.setattr(pool_module, "FIRST_FORK_LIMIT_S", 60.0)
+    pools.ask(answering)
+    assert answering._forks_work
+
+
 def test_a_short_limit_of_the_first_command_is_its_own(
     pools: Pools, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,7 +142,7 @@ def test_steps_are_timed_within_the_whole_command(line: Line, tmp_path: Path) ->
 
 def test_running_out_says_where_and_against_which_limit(line: Line, tmp_path: Path) -> None:
     worker = loaded(line, tmp_path)
-    limit_bytes = worker.level_bytes + 100_000
+    limit_bytes = worker.answers.level_bytes + 100_000
     with quiet():
         reply = worker.answer(Envelope(body=memory_command(limit_bytes)))
     assert isinstance(reply, OutOfMemory)
@@ -214,7 +214,20 @@ def test_output_goes_to_the_log_while_it_is_redirected(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_log_that_cannot_be_written_keeps_nobody_from_answering(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    num_open = len(os.listdir("/dev/fd"))
+    with redirected_output(tmp_path / "file" / "log"):
+        os.write(1, b"said\n")
+    assert len(os.listdir("/dev/fd")) == num_open
+    found = capfd.readouterr()
+    assert found.out == "said\n"
+    assert "file/log cannot be written: " in found.err
+
+
 def test_threads_are_those_that_the_user_computes_with(line: Line, tmp_path: Path) -> None:
     torch.set_num_threads(2)
     worker = loaded(line, tmp_path)
-    assert (worker.num_threads, torch.get_num_threads()) == (2, 2)
+    assert (worker.answers.num_threads, torch.get_num_threads()) == (2, 2)

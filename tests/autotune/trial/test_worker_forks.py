@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import os
 import signal
+import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from autotune.outcome import Failed, OutOfMemory
 from autotune.trial import device as device_module
-from autotune.trial.protocol import Command, ContinueSpeed, Envelope, Reply
+from autotune.trial.protocol import Command, ContinueSpeed, Envelope, Reply, StartBeside
 from autotune.trial.ranks.place import Company
 from autotune.trial.worker import Worker
+from autotune.workload.loaded import LoadedWorkload
 from autotune.workload.spec import WorkloadSpec
 from probes import kills
 from tests.autotune.trial.lines import Line, make, memory_command
@@ -104,6 +109,41 @@ def test_a_killed_fork_is_memory_where_the_kernel_counted_it(
         assert reply.is_killed
 
 
+@pytest.mark.parametrize(
+    ("number", "meant"),
+    [
+        (
+            errno.ENOMEM,
+            OutOfMemory(where="host", cause="[Errno 12] Cannot allocate memory"),
+        ),
+        (
+            errno.EAGAIN,
+            Failed(cause="BlockingIOError: [Errno 11] Resource temporarily unavailable"),
+        ),
+    ],
+    ids=["memory", "processes"],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have other numbers and words")
+def test_where_no_process_can_be_made_that_is_the_answer_and_the_worker_goes_on(
+    line: Line,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int,
+    meant: OutOfMemory | Failed,
+) -> None:
+    def refuse() -> int:
+        raise OSError(number, os.strerror(number))
+
+    worker = scripted(line, tmp_path, lambda: Failed(cause="of its own"))
+    worker.answers.workload = cast("LoadedWorkload", object())
+    monkeypatch.setattr(os, "fork", refuse)
+    for command in (memory_command(), StartBeside(module="nothing", document={})):
+        line.say(command)
+    line.engine.shutdown(socket.SHUT_WR)
+    worker.serve()
+    assert [line.hear().body for _ in range(2)] == [meant, meant]
+
+
 def test_a_fork_that_answers_is_not_answered_for(line: Line, tmp_path: Path) -> None:
     worker = scripted(line, tmp_path, lambda: Failed(cause="of its own"))
     for _ in range(2):
@@ -133,13 +173,14 @@ def test_a_fork_is_waited_for_with_and_without_descriptors_of_processes(
     assert "exit code 5" in reply.cause
 
 
-class Quitting(Worker):
-    def _answer(self, command: Command, company: Company) -> Reply:
+def test_a_job_that_ends_its_own_process_has_failed(
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(command: Command, company: Company) -> Reply:
         raise SystemExit(4)
 
-
-def test_a_job_that_ends_its_own_process_has_failed(line: Line, tmp_path: Path) -> None:
-    worker = make(line, WorkloadSpec(task="causal-lm"), tmp_path, kind=Quitting)
+    worker = make(line, WorkloadSpec(task="causal-lm"), tmp_path)
+    monkeypatch.setattr(worker.answers, "_carry_out", leave)
     assert worker.answer(Envelope(body=memory_command())) == Failed(
         cause="The job ended its own process (sys.exit(4))."
     )

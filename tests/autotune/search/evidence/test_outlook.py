@@ -108,3 +108,13 @@ def test_samplers_are_offered_what_may_fit_and_all_the_rest_when_that_is_used_up
 def test_without_a_measured_trial_there_is_no_outlook() -> None:
     with pytest.raises(ValueError, match="nothing was measured yet"):
         Outlook(known((at(8), FULL)))
+
+
+def test_a_leap_beyond_the_size_itself_promises_no_less_than_the_size() -> None:
+    # 9 s a sample at 2, 1 s at 4: a straight line would have 12 cost less than nothing.
+    outlook = Outlook(known((at(2), fits(9.0)), (at(4), fits(1.0))))
+    assert outlook.speed(at(8)) == pytest.approx(2.0)
+    assert outlook.speed(at(24)) == pytest.approx(6.0)
+    # At 6 it would have cost nothing at all: 3 s at 2, 1.2 s at 3 give a = -2.4 and b = 10.8.
+    outlook = Outlook(known((at(2), fits(3.0)), (at(3), fits(1.2))))
+    assert outlook.speed(at(6)) == pytest.approx(2.0)
