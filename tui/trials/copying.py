@@ -24,8 +24,8 @@ def row(trial: TrialView, now: RunNow) -> str:
 
 def outcome(trial: TrialView, now: RunNow) -> str:
     """How the trial ended, and why it was tried."""
-    told = wording.outcome(trial.outcome) if trial.outcome is not None else "it runs"
     return (
         f"Trial {trial.number} of {now.name}, {trial.configuration}: "
-        f"{wording.WORDS[trial.state]}, {told}\nTried because: {trial.why or 'it was given'}"
+        f"{wording.WORDS[trial.state]}, {wording.ending_of(trial)}\n"
+        f"Tried because: {trial.why or 'it was given'}"
     )

@@ -75,7 +75,10 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
 
 def _what_happened(trial: TrialView, view: RunView) -> Iterator[Content]:
     outcome = trial.outcome
-    if outcome is None:
+    if trial.is_lost:
+        yield Content.styled(f"Lost: {wording.LOST}.", words.TONES["lost"])
+        yield Content("A run that goes on tries it again, if it is still of use.")
+    elif outcome is None:
         progress = view.progress
         is_known = progress is not None and progress.number == trial.number
         where = f": {wording.progress(progress)}" if progress is not None and is_known else "."
@@ -249,7 +252,7 @@ def command_again(trial: TrialView, now: RunNow) -> str:
 
 
 def _again(trial: TrialView, now: RunNow) -> Iterator[Content]:
-    if trial.outcome is not None and trial.origin is None:
+    if trial.state != "running" and trial.origin is None:
         yield Content(command_again(trial, now))
     if now.directory is not None and trial.origin is None:
         yield Content(f"files  {now.directory.trial(trial.number)}")

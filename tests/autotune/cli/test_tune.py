@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -222,3 +223,36 @@ def test_the_journal_tells_the_same_story_afterwards(tune: Tune, tmp_path: Path)
     view = fold(journal.read(run.journal))
     assert documents.state(run, view) == "finished"
     assert [trial.state for trial in view.trials] == ["measured", "measured", "out_of_memory"]
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"), [(signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGHUP, False)]
+)
+def test_a_run_that_nobody_will_know_of_is_ended_before_its_first_word(
+    number: signal.Signals,
+    ends: bool,
+    tune: Tune,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        silent = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
+        started.append(subprocess.Popen(silent))
+        os.kill(os.getpid(), number)
+        return started[0]
+
+    monkeypatch.setattr(starting, "start_engine", start)
+    monkeypatch.setattr("autotune.cli.commands.tune.DETACH_PATIENCE_S", 0.5)
+    code = tune("", "--demo", "--detach", "--json")
+    document = json.loads(capsys.readouterr().out)
+    (engine,) = started
+    if ends:
+        assert engine.returncode == -signal.SIGTERM
+        assert code == 128 + number
+        assert document["error"]["cause"] == f"Stopped by {number.name}."
+    else:
+        assert (code, document["process"]) == (0, engine.pid)
+        os.kill(engine.pid, signal.SIGKILL)
+        os.waitpid(engine.pid, 0)
