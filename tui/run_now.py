@@ -85,7 +85,7 @@ class RunNow:
     def state(self) -> str:
         """The run's state in a word or two, as `autotune runs` tells it."""
         if self.view.started is None and self.view.ended is None and not self.is_alive:
-            return self.beginning
+            return self.beginning if self.trouble is None else "damaged"
         return wording.run_state(self.view, is_alive=self.is_alive)
 
     @property

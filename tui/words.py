@@ -151,6 +151,13 @@ def how_to_go_on(now: RunNow) -> str:
     return "" if is_over else now.directory.resume_command
 
 
+def lost(now: RunNow) -> str:
+    """Why a trial of a run has no outcome and never will."""
+    if now.trouble is not None and now.trouble.what == "journal damaged":
+        return "nothing tells how it ended, and the journal is damaged"
+    return wording.LOST
+
+
 def trial_glyph(trial: TrialView) -> str:
     """The glyph of a trial's state."""
     return wording.GLYPHS[trial.state]

@@ -24,6 +24,7 @@ from tests.tui import stories
 from tui import words
 from tui.bridge import RunChanged, watch_run
 from tui.run_now import NUM_LINES, RunNow, RunReader
+from tui.trials import copying
 
 
 def read_all(reader: RunReader) -> RunNow:
@@ -158,6 +159,10 @@ def test_a_damaged_line_is_told_and_hides_no_other(tmp_path: Path) -> None:
     assert reader.look() is None, "it is no news a second time"
     assert words.state(now) == "✓ finished, journal damaged"
     assert words.what_ended_it(now)[0].startswith(f"Line 12 of {run.journal}")
+    (lost,) = (trial for trial in now.view.trials if trial.state == "lost")
+    assert copying.outcome(lost, now).splitlines()[0].endswith(
+        "lost, nothing tells how it ended, and the journal is damaged"
+    )
 
 
 def test_a_last_line_that_makes_no_sense_waits_for_the_writer_that_cuts_it_off(
@@ -234,7 +239,8 @@ def test_a_journal_that_is_missing_is_told_from_one_that_is_not_there_yet(tmp_pa
         now = look(1)
         assert now.trouble is not None
         assert f"The journal {run.journal} is {what}, though trials have run" in now.trouble.cause
-        assert (now.form, words.state(now)) == ("failed", "✗ journal missing")
+        assert (now.form, now.state) == ("failed", "damaged")
+        assert words.state(now) == "✗ journal missing"
         assert now.trouble.cause in words.no_trials(now)
 
 
