@@ -160,8 +160,10 @@ def test_a_damaged_line_is_told_and_hides_no_other(tmp_path: Path) -> None:
     assert words.state(now) == "✓ finished, journal damaged"
     assert words.what_ended_it(now)[0].startswith(f"Line 12 of {run.journal}")
     (lost,) = (trial for trial in now.view.trials if trial.state == "lost")
-    assert copying.outcome(lost, now).splitlines()[0].endswith(
-        "lost, nothing tells how it ended, and the journal is damaged"
+    assert (
+        copying.outcome(lost, now)
+        .splitlines()[0]
+        .endswith("lost, nothing tells how it ended, and the journal is damaged")
     )
 
 
