@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def show(
         name = signal.Signals(-status).name
         output.talk(f"The terminal UI was ended by {name}.")
         if directory is not None:
-            output.talk(f"The run is as it was. Look again: autotune tui {directory.path}")
+            run = shlex.quote(str(directory.path))
+            output.talk(f"The run is as it was. Look again: autotune tui {run}")
     return status if status >= 0 else 128 - status
 
 

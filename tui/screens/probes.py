@@ -89,7 +89,7 @@ class ProbesScreen(RunScreen):
     def _found(self) -> tuple[Found, Job]:
         """What is known, from whoever knows it best."""
         view = self.now.view
-        of_run = found.of_run(view)
+        of_run = found.of_run(view, is_alive=self.now.is_alive)
         if not of_run.is_empty:
             if self._own is not None and self._own.machine is not None and of_run.machine:
                 # Links are measured by a probe alone; the run's own figures stay.
@@ -143,7 +143,8 @@ class ProbesScreen(RunScreen):
             line.say(Content.assemble(" ", mark("wrong"), f" {self._said}"))
         elif known.is_empty:
             what = "reading" if self.now.directory is not None and not self.now.is_read else None
-            text = what or "nothing is measured yet: m measures this machine, a run does it first"
+            measures = f"{bindings.shown('probes.measure')} measures this machine"
+            text = what or f"nothing is measured yet: {measures}, a run does it first"
             line.say(Content.assemble(" ", mark("open"), f" {text}"))
         line.display = bool(self._doing or self._said or known.is_empty)
 

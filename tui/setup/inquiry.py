@@ -160,7 +160,8 @@ class Inquiry:
             text = "not asked, so that the run that goes on is measured undisturbed"
             yield Check(mark="open", what="space", text=text)
         elif self.fault_of(form) is None and not self.doing:
-            text = "space and fit are not asked for yet; c asks now"
+            asks = bindings.shown("setup.check")
+            text = f"space and fit are not asked for yet; {asks} asks now"
             yield Check(mark="open", what="plan", text=text)
 
 

@@ -45,9 +45,9 @@ class NowPanel(Vertical):
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
         self._show_gain(now.view)
-        _, remedy = words.what_ended_it(now)
-        self.query_one("#remedy", OneLine).display = bool(remedy)
-        self.query_one("#remedy", OneLine).say(f"fix   {remedy}")
+        to_do = words.what_to_do(now)
+        self.query_one("#remedy", OneLine).display = bool(to_do)
+        self.query_one("#remedy", OneLine).say(f"fix   {to_do}")
 
     def _show_gain(self, view: RunView) -> None:
         width = self.size.width

@@ -36,6 +36,7 @@ class TrialRows(ScrollView):
         "rows--timed_out",
         "rows--stopped",
         "rows--running",
+        "rows--lost",
         "rows--cursor",
     }
     DEFAULT_CSS = """
@@ -46,6 +47,7 @@ class TrialRows(ScrollView):
     TrialRows .rows--timed_out { color: $text-warning; }
     TrialRows .rows--stopped { color: $text-muted; }
     TrialRows .rows--running { color: $text-primary; text-style: bold; }
+    TrialRows .rows--lost { color: $text-warning; }
     TrialRows .rows--cursor {
         color: $block-cursor-foreground; background: $block-cursor-background; text-style: bold;
     }
