@@ -12,9 +12,11 @@ from autotune.display.output import one_line
 from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
-from autotune.view import RunView, TrialView
+from autotune.view import TrialView
 from tui.run_now import RunNow
+from tui.trials import readings
 from tui.trials.columns import checkpointing
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 
 Tone: TypeAlias = str
 """Name of a style of the theme that underlines what glyph and word say: `$text-success`, …"""
@@ -118,40 +120,23 @@ def trial_glyph(trial: TrialView) -> str:
 def best(now: RunNow) -> str:
     """The best trial and what it gains; what was confirmed counts more than the search."""
     view = now.view
-    confirmed = view.confirmed
+    confirmed, trial = view.confirmed, readings.best(view)
     if confirmed is not None:
-        trial = first_of_its_kind(view, confirmed.number)
         low, high = confirmed.speedup_ci95
-        what = f"#{trial.number}  {short(trial.configuration)}" if trial else ""
-        rate = f"{format_rate(confirmed.samples_per_s)} samples/s"
+        what = f"#{trial.number}  {short(trial.configuration)}  " if trial else ""
+        rate = f"{format_rate(confirmed.samples_per_s)} samples/s {CONFIRMED} {CONFIRMED_WORD}"
         if confirmed.baseline_number in (None, confirmed.number):
-            return f"{what}  {rate}  confirmed"
+            return f"{what}{rate}"
         change = "a tie" if confirmed.is_tie else format_change(confirmed.speedup)
-        return (
-            f"{what}  {rate}  {change} (95 %: {format_change(low)} to {format_change(high)}) "
-            "confirmed"
-        )
-    trial = view.trial(view.best.number) if view.best else None
+        interval = f"(95 %: {format_change(low)} to {format_change(high)})"
+        return f"{what}{rate}  {change} {interval}"
     if trial is None or trial.measured is None:
         return "none yet"
     rate = f"{format_rate(trial.measured.samples_per_s)} samples/s"
-    ratio = wording.speedup(trial, view)
+    ratio = readings.gain(trial, view)
     change = f"  {format_change(ratio)} vs baseline" if ratio is not None else ""
     peak = format_bytes(trial.measured.memory.total_bytes)
     return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
-
-
-def first_of_its_kind(view: RunView, number: int) -> TrialView | None:
-    """The trial of the search that a confirming one repeats, which is what people know."""
-    trial = view.trial(number)
-    if trial is None or trial.purpose not in ("confirm", "memory"):
-        return trial
-    known = (
-        other
-        for other in view.trials
-        if other.configuration == trial.configuration and other.purpose in ("baseline", "search")
-    )
-    return next(known, trial)
 
 
 def running(now: RunNow) -> str:

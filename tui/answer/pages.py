@@ -70,10 +70,14 @@ def limits(answer: Answer, view: RunView, width: int) -> Iterator[Content]:
         yield from hanging(Content.assemble("  ", mark("note"), " warning      "), text, width)
 
 
-def offer(one: Offer, chosen: Offer, width: int, *, is_taken: bool) -> Content:
+TAKEN, OFFERED = "●", "○"
+"""What stands before an offer that is taken, and before one that may be."""
+
+
+def offer(one: Offer, answer: Answer, view: RunView, width: int, *, is_taken: bool) -> Content:
     """One row of the list of what may be taken."""
-    sign = "●" if is_taken else "○"
-    against = verdict.against(one, chosen) if one.kind is not None else "recommended here"
+    sign = TAKEN if is_taken else OFFERED
+    against = verdict.against(one, answer, view) if one.kind is not None else "recommended here"
     name = one.title if one.kind is not None else "the answer"
     row = f"{sign} {padded(name, 24)} {one.configuration}: {against}"
     return Content(padded(row, width).rstrip())

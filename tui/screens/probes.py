@@ -149,6 +149,10 @@ class ProbesScreen(RunScreen):
 
     # Keys.
 
+    def paged(self) -> Iterable[Widget]:
+        """All readings, or both halves of them beside one another."""
+        return self.query("#probes, #measured, #meant")
+
     def action_measure(self) -> None:
         """Measures the machine now, links between ranks included where the form has several."""
         if not self.has("engine"):

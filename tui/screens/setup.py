@@ -264,6 +264,10 @@ class SetupScreen(RunScreen):
 
     # Keys.
 
+    def paged(self) -> Iterable[Widget]:
+        """The form, and what is known of the job."""
+        return self.query("#form, #side")
+
     def action_run(self) -> None:
         """Starts the job, if nothing is known to be wrong with it."""
         fault = self._inquiry.fault_of(self._form)

@@ -12,6 +12,7 @@ from tui import words
 from tui.pictures import best_so_far
 from tui.pictures.bars import bar
 from tui.run_now import RunNow
+from tui.trials import readings
 from tui.widgets.one_line import OneLine
 
 _BAR_CELLS = 40
@@ -69,9 +70,9 @@ def used_bytes(view: RunView) -> int | None:
     """What the running trial occupies, or what the confirmed or the best one did."""
     if view.progress is not None and view.progress.memory_bytes is not None:
         return view.progress.memory_bytes
-    chosen = view.confirmed or view.best
-    best = view.trial(chosen.number) if chosen else None
-    return best.measured.memory.total_bytes if best is not None and best.measured else None
+    best = readings.best(view)
+    found = readings.shown(best, view) if best is not None else None
+    return found.memory.total_bytes if found is not None else None
 
 
 def memory(view: RunView, width: int) -> Content:
