@@ -107,7 +107,8 @@ class Children:
                     _whole(process.stdout), _lines(process.stderr, on_line), process.wait()
                 )
         except TimeoutError:
-            cause = f"`autotune {words[0] if words else module}` took longer than "
+            what = f"`autotune {words[0]}`" if module == "autotune" else "Looking at the files"
+            cause = f"{what} took longer than "
             document: Document = {
                 "error": {"cause": f"{cause}{time_limit_s:.0f} s.", "remedy": None}
             }

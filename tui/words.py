@@ -30,7 +30,7 @@ TONES: dict[str, Tone] = {
     "running": "$text-primary",
 }
 
-_STATE_GLYPHS = {
+STATE_GLYPHS = {
     "running": "▸",
     "finished": "✓",
     "failed": "✗",
@@ -53,7 +53,7 @@ def state(now: RunNow) -> str:
         word = now.view.stage
     if word == "killed":
         word = "the engine is gone"
-    return f"{_STATE_GLYPHS.get(now.state, '·')} {word}"
+    return f"{STATE_GLYPHS.get(now.state, '·')} {word}"
 
 
 def state_tone(now: RunNow) -> Tone:

@@ -27,7 +27,7 @@ from tui.screens.listing import Listing
 from tui.screens.path_picker import PathPicker
 from tui.setup import checks
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
-from tui.setup.form import ON, JobForm
+from tui.setup.form import ON, Fault, JobForm
 from tui.setup.inquiry import Inquiry
 from tui.setup.request import form_of_request
 from tui.widgets.form_field import WANTED, FormField
@@ -100,7 +100,7 @@ class SetupScreen(RunScreen):
         self._is_composed = True
         super().on_mount()
         self.every_second(self._show_doing)
-        if self._is_touched and self._form.missing() is None:
+        if self._is_touched:
             self._ask()
 
     async def on_unmount(self) -> None:
@@ -202,14 +202,16 @@ class SetupScreen(RunScreen):
         columns = [name for name in shown if name.endswith("_column")]
         self._add_columns(columns)
         self.query_one("#rule-columns").display = bool(columns)
-        fault = self._inquiry.fault_of(self._form)
         # A field that nobody has reached yet is open, not wrong.
-        is_open = fault is not None and fault == self._form.missing() and not self._said
+        still_open = () if self._said else self._form.missing()
+        wrong: dict[str | None, Fault] = {}
+        for fault in self._inquiry.faults_of(self._form):
+            if fault not in still_open:
+                wrong.setdefault(fault.field, fault)
         for field in self.query(FormField):
             name = field.field.name
             field.display = name in shown
-            is_here = fault is not None and fault.field == name and not is_open
-            field.show_fault(fault if is_here else None, self.query_one("#form").size.width)
+            field.show_fault(wrong.get(name), self.query_one("#form").size.width)
             if name.endswith("_column") and look is not None:
                 if field.known != look.columns:
                     field.offer(look.columns)
@@ -270,11 +272,12 @@ class SetupScreen(RunScreen):
 
     def action_run(self) -> None:
         """Starts the job, if nothing is known to be wrong with it."""
-        fault = self._inquiry.fault_of(self._form)
-        if fault is not None:
-            where = f" at {BY_NAME[fault.field].label}" if fault.field else ""
+        faults = self._inquiry.faults_of(self._form)
+        if faults:
+            places = dict.fromkeys(BY_NAME[fault.field].label for fault in faults if fault.field)
+            where = f" at {', '.join(places)}" if places else ""
             self._said = f"not started: something is wrong{where}"
-            self._focus_field(fault.field)
+            self._focus_field(faults[0].field)
             self._show()
             return
         words = self._inquiry.words(self._form)
@@ -336,10 +339,10 @@ class SetupScreen(RunScreen):
 
     def action_fill_in(self) -> None:
         """Gives the keyboard to the field that lacks something, or to the first one."""
-        fault = self._inquiry.fault_of(self._form)
         look = self._inquiry.look
         shown = self._form.shown(look.task if look is not None else "")
-        self._focus_field(fault.field if fault is not None and fault.field else shown[0])
+        wrong = [fault.field for fault in self._inquiry.faults_of(self._form) if fault.field]
+        self._focus_field((wrong or shown)[0])
 
     def action_check(self) -> None:
         """Asks about the job now."""

@@ -42,7 +42,7 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
         *pages.head(answer, answers.confirmed(), width),
         *pages.evidence(answer, answers.confirmed(), width),
         *pages.limits(answer, RunView(), width),
-        *(pages.offer(o, answer.offers[0], width, is_taken=False) for o in answer.offers),
+        *(pages.offer(o, answer, RunView(), width, is_taken=False) for o in answer.offers),
         *pages.unfinished(_now(stories.searching(), is_alive=True), width),
         *pages.ended(_now(answers.infeasible()), width),
         *pages.ended(_now(stories.searching()), width),
@@ -92,7 +92,7 @@ def test_ties_assumptions_and_keeping_what_there_is() -> None:
 def test_alternatives_are_held_against_the_answer() -> None:
     answer = _answer()
     rows = [
-        pages.offer(one, answer.offers[0], 78, is_taken=one.kind == "least memory").plain
+        pages.offer(one, answer, RunView(), 78, is_taken=one.kind == "least memory").plain
         for one in answer.offers
     ]
     assert [" ".join(row.split()) for row in rows] == [
@@ -100,6 +100,16 @@ def test_alternatives_are_held_against_the_answer() -> None:
         "● least memory 16×4: −3.8 % speed, −1.50 GiB memory",
         "○ closest to the baseline 8×8: −40 % speed, −2.50 GiB memory",
     ]
+
+
+def test_what_the_search_measured_is_held_against_what_the_search_measured() -> None:
+    """The answer was measured at 40.0 by the search, and confirmed at 41.8."""
+    answer = _answer()
+    events = runs.trial(2, answer.configuration, runs.measured(40.0, 3 * runs.GIB))
+    view = fold(stories.records([*stories.opening(), *events]))
+    least, base = answer.alternatives
+    assert verdict.against(least, answer, view) == "+0.5 % speed, −1.50 GiB memory"
+    assert verdict.against(base, answer, view) == "−40 % speed, −2.50 GiB memory", "both confirmed"
 
 
 def test_an_answer_that_cannot_be_read_says_where() -> None:
