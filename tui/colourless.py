@@ -68,7 +68,8 @@ def _colour(colour: RichColor) -> Color:
 
 
 def _contrast(colour: RichColor, ground: str) -> float:
-    light, dark = sorted((_luminance(_colour(colour)), _luminance(Color.parse(ground))), reverse=True)
+    both = _luminance(_colour(colour)), _luminance(Color.parse(ground))
+    dark, light = sorted(both)
     return (light + 0.05) / (dark + 0.05)
 
 

@@ -13,6 +13,7 @@ from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
 from autotune.view import TrialView
+from tui import bindings
 from tui.run_now import RunNow
 from tui.trials import readings
 from tui.trials.columns import checkpointing
@@ -146,7 +147,9 @@ def running(now: RunNow) -> str:
         cause, _ = what_ended_it(now)
         if cause:
             return cause
-        return "done" if now.form == "finished" else "waiting for an engine"
+        if now.form != "finished":
+            return "waiting for an engine"
+        return f"done: {bindings.shown('go.export')} shows what to use and its files"
     trial = view.running
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
@@ -178,7 +181,8 @@ def no_trials(now: RunNow) -> str:
     if cause:
         return f"There was no trial.\n{cause}\n{remedy}"
     if now.directory is None:
-        return "No run is chosen."
+        setup, opens = bindings.shown("go.setup"), bindings.shown("setup.open")
+        return f"No run is chosen. {setup} sets one up, and {opens} there opens one."
     if now.error is not None:
         return f"The run cannot be read: {now.error}"
     if not now.is_alive:

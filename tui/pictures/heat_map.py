@@ -77,7 +77,8 @@ def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str
         for state in ("running", "out_of_memory", "failed", "timed_out", "stopped")
         if state in there
     ]
-    return [*parts, f"{UNTRIED} not tried" if predictions else f"{UNTRIED} fit unknown before a trial"]
+    untried = "not tried" if predictions else "fit unknown before a trial"
+    return [*parts, f"{UNTRIED} {untried}"]
 
 
 def _form_name(form: Checkpointing) -> str:
@@ -110,9 +111,8 @@ def _cell(
     def is_here(configuration: Configuration) -> bool:
         return configuration.micro_batch_size == size and configuration.checkpointing == form
 
-    trials = [trial for trial in view.trials if is_here(trial.configuration)]
     # What was repeated stands under the trial that the search made of it.
-    trials = [trial for trial in trials if not is_repeat(trial)] or trials
+    trials = [t for t in view.trials if is_here(t.configuration) and not is_repeat(t)]
     measured = [trial for trial in trials if trial.measured is not None]
     if measured:
         return _measured_cell(measured, view)

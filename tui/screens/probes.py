@@ -143,7 +143,10 @@ class ProbesScreen(RunScreen):
             line.say(Content.assemble(" ", mark("wrong"), f" {self._said}"))
         elif known.is_empty:
             what = "reading" if self.now.directory is not None and not self.now.is_read else None
-            text = what or "nothing is measured yet: m measures this machine, a run does it first"
+            measure = bindings.shown("probes.measure")
+            text = what or (
+                f"nothing is measured yet: {measure} measures this machine, a run does it first"
+            )
             line.say(Content.assemble(" ", mark("open"), f" {text}"))
         line.display = bool(self._doing or self._said or known.is_empty)
 

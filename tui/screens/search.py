@@ -102,7 +102,12 @@ class SearchScreen(CopyTrial, RunScreen):
         chosen = self.table.in_force
         if chosen.is_empty:
             return now
-        trials = tuple(trial for trial in now.view.trials if chosen.matches(trial, now.view))
+        # Repeats are drawn nowhere, but what they confirmed is looked up there.
+        trials = tuple(
+            trial
+            for trial in now.view.trials
+            if filters.is_repeat(trial) or chosen.matches(trial, now.view)
+        )
         return replace(now, view=replace(now.view, trials=trials))
 
     def _show_detail(self, now: RunNow) -> None:

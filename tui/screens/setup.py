@@ -27,7 +27,7 @@ from tui.screens.listing import Listing
 from tui.screens.path_picker import PathPicker
 from tui.setup import checks
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
-from tui.setup.form import ON, Fault, JobForm
+from tui.setup.form import ON, JobForm
 from tui.setup.inquiry import Inquiry
 from tui.setup.request import form_of_request
 from tui.widgets.form_field import WANTED, FormField
@@ -202,12 +202,7 @@ class SetupScreen(RunScreen):
         columns = [name for name in shown if name.endswith("_column")]
         self._add_columns(columns)
         self.query_one("#rule-columns").display = bool(columns)
-        # A field that nobody has reached yet is open, not wrong.
-        still_open = () if self._said else self._form.missing()
-        wrong: dict[str | None, Fault] = {}
-        for fault in self._inquiry.faults_of(self._form):
-            if fault not in still_open:
-                wrong.setdefault(fault.field, fault)
+        wrong = self._inquiry.faults_by_field(self._form, is_tried=bool(self._said))
         for field in self.query(FormField):
             name = field.field.name
             field.display = name in shown
@@ -274,9 +269,7 @@ class SetupScreen(RunScreen):
         """Starts the job, if nothing is known to be wrong with it."""
         faults = self._inquiry.faults_of(self._form)
         if faults:
-            places = dict.fromkeys(BY_NAME[fault.field].label for fault in faults if fault.field)
-            where = f" at {', '.join(places)}" if places else ""
-            self._said = f"not started: something is wrong{where}"
+            self._said = f"not started: something is wrong{checks.places(faults)}"
             self._focus_field(faults[0].field)
             self._show()
             return

@@ -73,6 +73,12 @@ def of_fault(fault: Fault) -> Check:
     )
 
 
+def places(faults: Sequence[Fault]) -> str:
+    """At which fields something is wrong; empty where it is at none."""
+    labels = dict.fromkeys(BY_NAME[fault.field].label for fault in faults if fault.field)
+    return f" at {', '.join(labels)}" if labels else ""
+
+
 def of_look(look: Look, form: JobForm) -> Iterator[Check]:
     """What the files told."""
     if form.is_demo:

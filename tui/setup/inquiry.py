@@ -137,6 +137,21 @@ class Inquiry:
         last = () if self.fault is None else (self.fault,)
         return (*form.missing(), *self._looked_wrong(form), *last)
 
+    def faults_by_field(self, form: JobForm, *, is_tried: bool) -> dict[str | None, Fault]:
+        """The first thing that is wrong with each field.
+
+        Args:
+            form: The job.
+            is_tried: Whether somebody wanted to start it: before that, a field that nobody has
+                filled in yet is open, not wrong.
+        """
+        still_open = () if is_tried else form.missing()
+        found: dict[str | None, Fault] = {}
+        for fault in self.faults_of(form):
+            if fault not in still_open:
+                found.setdefault(fault.field, fault)
+        return found
+
     def _looked_wrong(self, form: JobForm) -> tuple[Fault, ...]:
         """What the files told, beside what is missing anyway."""
         missing = {fault.field for fault in form.missing()}

@@ -66,13 +66,14 @@ class NowPanel(Vertical):
             self.show_run(self._now)
 
 
-def used_bytes(view: RunView) -> int | None:
-    """What the running trial occupies, or what the confirmed or the best one did."""
-    if view.progress is not None and view.progress.memory_bytes is not None:
-        return view.progress.memory_bytes
+def used_bytes(view: RunView) -> tuple[int, int] | None:
+    """What the running trial occupies, or else what the best one did; and its number."""
+    progress = view.progress
+    if progress is not None and progress.memory_bytes is not None:
+        return progress.memory_bytes, progress.number
     best = readings.best(view)
     found = readings.shown(best, view) if best is not None else None
-    return found.memory.total_bytes if found is not None else None
+    return (found.memory.total_bytes, best.number) if best is not None and found else None
 
 
 def memory(view: RunView, width: int) -> Content:
@@ -80,10 +81,11 @@ def memory(view: RunView, width: int) -> Content:
     if view.machine is None:
         return Content("mem   not known yet")
     limit_bytes = view.machine.memory_limit_bytes
-    used = used_bytes(view)
-    if used is None:
+    known = used_bytes(view)
+    if known is None:
         return Content(f"mem   limit {format_bytes(limit_bytes)}")
-    figures = f"{format_bytes(used)} of {format_bytes(limit_bytes)}"
+    used, number = known
+    figures = f"#{number} {format_bytes(used)} of the limit of {format_bytes(limit_bytes)}"
     cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
     tone = "$text-primary" if used <= view.machine.usable_bytes else "$text-warning"
     filled = (bar(used / max(1, limit_bytes), cells), tone)

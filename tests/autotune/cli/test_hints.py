@@ -33,7 +33,8 @@ def _texts() -> Iterator[tuple[str, str]]:
             for node in ast.walk(tree):
                 is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
                 if is_text and id(node) not in documentation:
-                    yield f"{path.name}:{node.lineno}", str(node.value)  # type: ignore[attr-defined]
+                    place = f"{path.name}:{getattr(node, 'lineno', 0)}"
+                    yield place, str(getattr(node, "value", ""))
 
 
 def test_every_command_and_option_that_is_named_exists() -> None:
