@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
-from tests.tui import answers, driving, stories
+from tests.tui import answers, driving, machines, stories
 from tests.tui.driving import Driver, shows, text
 from tests.tui.scripted import ScriptedChildren
 from tui.app import AutotuneApp
@@ -41,7 +41,7 @@ def test_every_screen_scrolls_by_pages(tmp_path: Path) -> None:
     app = AutotuneApp(answers.finished(tmp_path), unix_time=driving.clock)
 
     async def body(pilot: Driver) -> None:
-        for key, holder in (("1", "#form"), ("4", "#text"), ("5", "#answer")):
+        for key, holder in (("4", "#text"), ("5", "#answer")):
             await assert_pages(pilot, key, holder)
         assert pilot.app.focused is not None
         assert pilot.app.focused.id == "files", "the list keeps the keyboard"
@@ -50,10 +50,12 @@ def test_every_screen_scrolls_by_pages(tmp_path: Path) -> None:
 
 
 def test_readings_scroll_by_pages(tmp_path: Path) -> None:
-    run = stories.make(tmp_path, "failed")
+    machine = machines.machine(num_ranks=4, from_store=True)
+    run = stories.write(tmp_path, machines.on(machine, stories.searching()))
 
     async def body(pilot: Driver) -> None:
         await assert_pages(pilot, "2", "#probes")
+        await assert_pages(pilot, "1", "#form")
 
     driving.drive(AutotuneApp(run, unix_time=driving.clock), (60, 16), body)
 
@@ -69,7 +71,7 @@ def test_the_form_scrolls_while_a_field_has_the_keyboard() -> None:
         await pilot.pause()
         assert place.scroll_offset.y > 0
 
-    driving.drive(app, (80, 24), body)
+    driving.drive(app, (60, 16), body)
 
 
 def test_a_preview_in_the_place_of_the_answer_is_what_scrolls(tmp_path: Path) -> None:

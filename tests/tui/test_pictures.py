@@ -117,7 +117,9 @@ def test_bars_and_sparklines() -> None:
 
 
 def test_every_picture_shows_what_was_confirmed_and_marks_it(view: RunView) -> None:
-    told = replace(view, confirmed=replace(answers.confirmed(), number=1, samples_per_s=39.9))
+    memory = runs.measured(39.9, 2 * GIB).memory
+    again = replace(answers.confirmed(), number=1, samples_per_s=39.9, memory=memory)
+    told = replace(view, confirmed=again)
     assert cells(told)["no ckpt", "16"] == "★39.9◆"
     assert cells(told)["no ckpt", "8"] == "25.0◆"
     assert cells(told)["no ckpt", "32"] == "41.8"
@@ -158,4 +160,4 @@ def test_a_legend_goes_on_in_the_next_row_and_leaves_out_whole_parts() -> None:
         "longer than a",
         "row",
     ]
-    assert legend.packed(parts, 4, 2) == []
+    assert legend.packed(parts, 3, 2) == []

@@ -14,7 +14,7 @@ import autotune
 import tui
 from autotune.cli.app import app
 
-PROSE = {"did", "from", "itself", "run", "that", "wrote"}
+PROSE = {"did", "from", "import", "run", "that", "wrote"}
 """Words that come after the program's name in a sentence and are no command."""
 _NAMED = re.compile(r"\bautotune ([a-z][a-z-]*)([^`;.]*)")
 _FLAG = re.compile(r"--[a-z][a-z-]*[a-z]")

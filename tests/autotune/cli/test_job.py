@@ -178,7 +178,7 @@ def test_a_global_batch_size_is_kept_or_chosen(
     [
         ((), "no model to train", "--demo"),
         (("--model", "m"), "no data to train on", "--dataset"),
-        (("--model", "m", "--dataset", "d"), "What the model should learn", "--task"),
+        (("--model", "m", "--dataset", "d"), "The model m is not here", "a local copy"),
         (("--model", "m", "--model-config", "c"), "exclude each other", "Leave one"),
         (("--demo", "--resume", "--fresh"), "--resume and --fresh exclude", "Leave one"),
         ((*M, "--task", "causal-ml"), "--task cannot be 'causal-ml'", "'causal-lm'"),

@@ -138,9 +138,8 @@ def test_an_unfinished_run_tells_what_is_missing() -> None:
     assert told["machine probed"] == ("ok", "Test processor, 2 cores")
     assert told["search"] == ("asking", "9 trials of at most 12")
     assert told["confirmation"] == ("open", "best and baseline again, interleaved")
-    assert "leads so far #2 32×2: 41.8 samples/s, +67 %; one measurement, not confirmed" in _joined(
-        pages.unfinished(now, 138)
-    )
+    leads = "#2 32×2: 41.8 samples/s, +67 % vs baseline; one measurement, not confirmed"
+    assert f"leads so far {leads}" in _joined(pages.unfinished(now, 138))
     begun = _now(stories.opening()[:1], is_alive=True)
     assert [s.mark for s in without.stations(begun.view, is_alive=True)] == [
         "asking",
