@@ -141,6 +141,7 @@ _WRITTEN = {
     "pageup": "PgUp",
 }
 
+
 def written(name: str) -> str:
     """How a key is written for people, by Textual's name of it."""
     if name in _WRITTEN:

@@ -147,6 +147,8 @@ def running(now: RunNow) -> str:
         cause, _ = what_ended_it(now)
         if cause:
             return cause
+        if now.directory is None:
+            return "no run is chosen"
         if now.form != "finished":
             return "waiting for an engine"
         return f"done: {bindings.shown('go.export')} shows what to use and its files"

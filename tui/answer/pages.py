@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from autotune.display import wording
@@ -80,6 +81,8 @@ def offer(one: Offer, answer: Answer, view: RunView, width: int, *, is_taken: bo
     against = verdict.against(one, answer, view) if one.kind is not None else "recommended here"
     name = one.title if one.kind is not None else "the answer"
     row = f"{sign} {padded(name, 24)} {one.configuration}: {against}"
+    if cell_len(row) > width:
+        row = row.replace(" speed,", ",").removesuffix(" memory")
     return Content(padded(row, width).rstrip())
 
 
@@ -94,13 +97,10 @@ def title_without(now: RunNow) -> str:
 
 def no_answer(now: RunNow, width: int) -> list[Content]:
     """What is missing of a run that goes on, or why one that ended has no answer."""
+    if now.directory is None:
+        return hanging("  ", words.no_trials(now), width)
     rows = list(unfinished(now, width) if _goes_on(now) else ended(now, width))
-    if rows:
-        return rows
-    if now.directory is not None:
-        return [Content("  Nothing has happened yet.")]
-    go, open_run = bindings.shown("go.setup"), bindings.shown("setup.open")
-    return [Content(f"  No run was chosen. {go} sets one up, and {open_run} there opens one.")]
+    return rows or [Content("  Nothing has happened yet.")]
 
 
 def _goes_on(now: RunNow) -> bool:

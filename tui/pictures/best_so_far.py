@@ -47,7 +47,7 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
         return [Content.styled("No room for this picture.", "$text-muted")]
     baseline = readings.shown(view.baseline, view) if view.baseline else None
     reach = [rate for rate in found if rate > 0]
-    signs = legend(_legend(view), width)
+    signs = legend(_legend(view), width, most=2 if height >= 8 else 1)
     axes = Axes(
         width=width,
         height=height - len(signs),

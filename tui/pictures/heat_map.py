@@ -24,6 +24,7 @@ from tui.trials.predictions import all_predicted_bytes, candidates
 from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, rate
 
 UNTRIED = "·"
+_MOST_SIGN_ROWS = 3
 _CELL = 9
 _NAME = 11
 
@@ -44,9 +45,10 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     num_columns = max(1, (width - _NAME) // _CELL)
     sizes = _around_best(sorted({c.micro_batch_size for c in known}), view, num_columns)
     predictions = all_predicted_bytes(view)
-    signs = legend(_legend(view, predictions), width, most=2 if height >= 4 else 1)
-    most = max(1, height - 1 - len(signs))
-    forms = sorted({c.checkpointing for c in known}, key=_weight)[:most]
+    forms = sorted({c.checkpointing for c in known}, key=_weight)
+    room = height - 1 - len(forms)
+    signs = legend(_legend(view, predictions), width, most=max(1, min(_MOST_SIGN_ROWS, room)))
+    forms = forms[: max(1, height - 1 - len(signs))]
     head = "".join(f"{size:>{_CELL}}" for size in sizes)
     lines = [Content.styled(f"{'samples/s':<{_NAME}}{head}", "$text-muted")]
     for form in forms:
@@ -58,10 +60,11 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     return [*lines, *signs]
 
 
-def wanted_rows(view: RunView) -> int:
+def wanted_rows(view: RunView, width: int) -> int:
     """Rows that the whole map takes."""
     known = [*candidates(view), *(trial.configuration for trial in view.trials)]
-    return len({c.checkpointing for c in known}) + 3
+    signs = legend(_legend(view, all_predicted_bytes(view)), width, most=_MOST_SIGN_ROWS)
+    return 1 + len({c.checkpointing for c in known}) + len(signs)
 
 
 def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str]:
@@ -70,7 +73,7 @@ def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str
     if view.confirmed is not None:
         parts.append(f"{CONFIRMED} {CONFIRMED_WORD}")
     if predictions:
-        parts.append("(2.10 G) GiB predicted at the peak, not measured")
+        parts.append("(2.10 G) predicted peak, GiB")
     there = {trial.state for trial in view.trials}
     parts += [
         f"{wording.GLYPHS[state]} {wording.WORDS[state]}"

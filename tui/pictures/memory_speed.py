@@ -17,6 +17,8 @@ from tui.trials import readings
 from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, shown
 
 _MIN_ROWS = 5
+_MIN_ROWS_FOR_MORE = 12
+"""From here on there is a row for what explains itself otherwise."""
 SIGNS = {
     "★": "best",
     CONFIRMED: CONFIRMED_WORD,
@@ -83,7 +85,8 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     needs = [point.memory for point in measured]
     reach = [*needs, *([limit] if limit and limit < 3 * max(needs) else [])]
     unit, unit_bytes = ("GiB", 1024**3) if max(reach) >= 1.5 * 1024**3 else ("MiB", 1024**2)
-    signs = legend(_legend(view, measured), width, most=2 if height >= 8 else 1)
+    parts = _legend(view, measured, has_room=height >= _MIN_ROWS_FOR_MORE)
+    signs = legend(parts, width, most=2 if height >= 8 else 1)
     axes = Axes(
         width=width,
         height=height - len(signs),
@@ -106,11 +109,11 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     return [*axes.lines(), *signs]
 
 
-def _legend(view: RunView, measured: Sequence[Point]) -> list[str]:
+def _legend(view: RunView, measured: Sequence[Point], *, has_room: bool) -> list[str]:
     """What the signs mean that are drawn, and the unit of the rates."""
     limit = view.machine.memory_limit_bytes if view.machine else None
     most = max(point.memory for point in measured)
-    unused = set()
+    unused = set() if has_room else {"·"}
     if view.confirmed is None:
         unused.add(CONFIRMED)
     if not any(isinstance(trial.outcome, OutOfMemory) for trial in view.trials):

@@ -144,9 +144,7 @@ class ProbesScreen(RunScreen):
         elif known.is_empty:
             what = "reading" if self.now.directory is not None and not self.now.is_read else None
             measure = bindings.shown("probes.measure")
-            text = what or (
-                f"nothing is measured yet: {measure} measures this machine, a run does it first"
-            )
+            text = what or f"nothing is measured yet: {measure} measures this machine"
             line.say(Content.assemble(" ", mark("open"), f" {text}"))
         line.display = bool(self._doing or self._said or known.is_empty)
 

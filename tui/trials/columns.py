@@ -238,9 +238,7 @@ MIN_CELLS_FOR_PREDICTED = 100
 """Columns of a window in which what was predicted stands beside what was measured."""
 
 
-def that_fit(
-    width: int, view: RunView, *, window_cells: int | None = None
-) -> tuple[Column, ...]:
+def that_fit(width: int, view: RunView, *, window_cells: int | None = None) -> tuple[Column, ...]:
     """The columns for so many cells; what is the same in every trial is not worth a column.
 
     Args:

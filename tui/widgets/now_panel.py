@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widgets import Static
 
 from autotune.units import format_bytes
 from autotune.view import RunView
@@ -14,6 +15,7 @@ from tui.pictures.bars import bar
 from tui.run_now import RunNow
 from tui.trials import readings
 from tui.widgets.one_line import OneLine
+from tui.widgets.rows import hanging, stacked
 
 _BAR_CELLS = 40
 
@@ -30,6 +32,7 @@ class NowPanel(Vertical):
         super().__init__(id=id)
         self._now: RunNow | None = None
         self._gain_of: tuple[object, int] = ((), -1)
+        self._remedy_of = ("", -1)
 
     def compose(self) -> ComposeResult:
         """One row each."""
@@ -37,7 +40,7 @@ class NowPanel(Vertical):
         yield OneLine(id="now")
         yield OneLine(id="memory")
         yield OneLine(id="so-far")
-        yield OneLine(id="remedy")
+        yield Static("", id="remedy", markup=False)
 
     def show_run(self, now: RunNow) -> None:
         """Brings the rows up to date."""
@@ -46,9 +49,18 @@ class NowPanel(Vertical):
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
         self._show_gain(now.view)
-        _, remedy = words.what_ended_it(now)
-        self.query_one("#remedy", OneLine).display = bool(remedy)
-        self.query_one("#remedy", OneLine).say(f"fix   {remedy}")
+        self._show_remedy(words.what_ended_it(now)[1])
+
+    def _show_remedy(self, remedy: str) -> None:
+        """What to do next, whole: nobody can type a command of which the end is missing."""
+        if (remedy, self.size.width) == self._remedy_of:
+            return
+        self._remedy_of = (remedy, self.size.width)
+        place = self.query_one("#remedy", Static)
+        place.display = bool(remedy)
+        rows = hanging("fix   ", remedy, max(20, self.size.width - 2))
+        place.styles.height = len(rows)
+        place.update(stacked(rows))
 
     def _show_gain(self, view: RunView) -> None:
         width = self.size.width
@@ -85,7 +97,7 @@ def memory(view: RunView, width: int) -> Content:
     if known is None:
         return Content(f"mem   limit {format_bytes(limit_bytes)}")
     used, number = known
-    figures = f"#{number} {format_bytes(used)} of the limit of {format_bytes(limit_bytes)}"
+    figures = f"#{number} {format_bytes(used)}, limit {format_bytes(limit_bytes)}"
     cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
     tone = "$text-primary" if used <= view.machine.usable_bytes else "$text-warning"
     filled = (bar(used / max(1, limit_bytes), cells), tone)

@@ -87,7 +87,8 @@ class Picture(Vertical):
             case "events":
                 return 5
             case "heat map":
-                return min(_PLOT_ROWS, heat_map.wanted_rows(self._now.view)) + 1
+                width = max(20, self.size.width - 2)
+                return min(_PLOT_ROWS, heat_map.wanted_rows(self._now.view, width)) + 1
             case _:
                 return _PLOT_ROWS + 1
 

@@ -251,9 +251,7 @@ class TrialTable(Vertical):
         self.rows.fill(trials, view, chosen)
 
     def _columns_that_fit(self) -> tuple[Column, ...]:
-        return columns.that_fit(
-            self.size.width - 2, self._view, window_cells=self.app.size.width
-        )
+        return columns.that_fit(self.size.width - 2, self._view, window_cells=self.app.size.width)
 
     def sort_by(self, column: Column) -> None:
         """Sorts by a column; by the same one again, the other way round."""
