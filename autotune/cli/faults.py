@@ -37,7 +37,8 @@ def of_words(command: str, words: Sequence[str]) -> tuple[list[str], list[UsageE
     root: Any = typer.main.get_command(app.app)
     above = root.make_context("autotune", [])
     parser = root.get_command(above, command)
-    kept, found = list(words), []
+    kept = list(words)
+    found: list[UsageError] = []
     while len(found) < _MOST:
         try:
             parser.make_context(command, list(kept), parent=above)
@@ -129,7 +130,9 @@ def _filled(chosen: options.Plan, missing: Mapping[str, AutotuneError]) -> optio
 
 def _put_aside(chosen: options.Plan, error: AutotuneError) -> options.Plan:
     """The options without those that an error names."""
-    defaults = {field.name: field.default for field in fields(chosen) if field.name != "demo"}
+    defaults: dict[str, Any] = {
+        field.name: field.default for field in fields(chosen) if field.name != "demo"
+    }
     named = _names(error.cause, defaults) or _names(error.remedy or "", defaults)
     changed = {name: defaults[name] for name in named}
     if "task" in changed:

@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Input
 
 from tests.tui import answers, driving, machines, stories
-from tests.tui.driving import Driver, shows, text
+from tests.tui.driving import Driver, shows, text, until
 from tests.tui.scripted import ScriptedChildren
 from tui.app import AutotuneApp
 from tui.screens import export as export_screen
@@ -29,12 +29,10 @@ async def assert_pages(pilot: Driver, key: str, holder: str) -> None:
     assert place.max_scroll_y > 0, f"{holder} is not long enough for this test"
     before = text(pilot.app)
     await pilot.press("pagedown")
-    await pilot.pause()
-    assert place.scroll_offset.y > 0, holder
+    await until(pilot, lambda: place.scroll_offset.y > 0)
     assert text(pilot.app) != before
     await pilot.press("pageup")
-    await pilot.pause()
-    assert place.scroll_offset.y == 0, holder
+    await until(pilot, lambda: place.scroll_offset.y == 0)
 
 
 def test_every_screen_scrolls_by_pages(tmp_path: Path) -> None:
@@ -68,8 +66,7 @@ def test_the_form_scrolls_while_a_field_has_the_keyboard() -> None:
         assert isinstance(pilot.app.focused, Input)
         place = pilot.app.screen.query_one("#form")
         await pilot.press("pagedown")
-        await pilot.pause()
-        assert place.scroll_offset.y > 0
+        await until(pilot, lambda: place.scroll_offset.y > 0)
 
     driving.drive(app, (60, 16), body)
 
@@ -83,8 +80,8 @@ def test_a_preview_in_the_place_of_the_answer_is_what_scrolls(tmp_path: Path) ->
         await pilot.press("5", "p")
         await shows(pilot, "line 1")
         await pilot.press("pagedown")
-        await pilot.pause()
-        assert pilot.app.screen.query_one("#preview").scroll_offset.y > 0
+        place = pilot.app.screen.query_one("#preview")
+        await until(pilot, lambda: place.scroll_offset.y > 0)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)

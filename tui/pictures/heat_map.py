@@ -18,8 +18,8 @@ from autotune.view import RunView, TrialView
 from tui import words
 from tui.pictures.legend import legend
 from tui.trials import readings
-from tui.trials.filter import is_repeat
 from tui.trials.columns import checkpointing
+from tui.trials.filter import is_repeat
 from tui.trials.predictions import all_predicted_bytes, candidates
 from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, rate
 

@@ -14,7 +14,6 @@ from textual.widgets.option_list import Option
 
 from tui.owner import Choice
 
-
 KEYS = "a letter or enter answers · esc goes back"
 
 

@@ -25,7 +25,6 @@ from tui.trials import columns
 from tui.trials.columns import Column
 from tui.trials.filter import Filter
 
-
 POINTER = "›"
 """Stands before the row under the cursor."""
 
