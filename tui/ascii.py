@@ -57,6 +57,8 @@ _PAIRS = {
     "━": "=",
     "╌": ".",
     "\u00a0": " ",
+    # The sign of the palette is two cells wide.
+    "🔎": "/ ",
 }
 _RANGES = (
     ("▁▂▃▄▅▆▇", "_.-=+*%"),

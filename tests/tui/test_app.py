@@ -278,7 +278,7 @@ def test_pictures_take_turns_in_their_place(running: RunDirectory) -> None:
     app = app_of(running)
 
     async def body(pilot: Driver) -> None:
-        for words in ("★ best", "━ best rate after each trial", "no ckpt", "trial 9 16×4"):
+        for words in ("★ best", "━ best rate by trial", "no ckpt", "trial 9 16×4"):
             await pilot.press("v")
             await shows(pilot, words)
 

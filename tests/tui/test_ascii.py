@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import combinations
 
 import pytest
+from rich.cells import cell_len
 
 from autotune.display import wording
 from tui import bindings, words
@@ -54,13 +55,14 @@ def test_signs_of_one_place_stay_apart(place: str) -> None:
         ("16×4 ckpt", "16x4 ckpt"),
         ("goes on with every fini…", "goes on with every fini~"),
         ("−3.8 % speed", "-3.8 % speed"),
+        ("  🔎 theme", "  /  theme"),
         ("plain", "plain"),
     ],
 )
 def test_a_text_reads_well_and_is_as_wide_as_before(text: str, expected: str) -> None:
     found = to_ascii(text)
     assert found.isascii()
-    assert len(found) == len(text)
+    assert len(found) == cell_len(text)
     assert found == expected
 
 

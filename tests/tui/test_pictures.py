@@ -60,7 +60,7 @@ def test_best_so_far_rises_and_counts_trials_without_gain(view: RunView) -> None
     assert note == "  no gain for 6 trials"
     assert best_so_far.one_line(RunView(), 60) == ("", "nothing measured yet")
     assert plain([*best_so_far.draw(view, 78, 10)])[-1] == (
-        "━ best rate after each trial, samples/s  ╌ baseline  +67 % vs baseline"
+        "━ best rate by trial, samples/s  ╌ baseline  +67 % vs baseline"
     )
 
 

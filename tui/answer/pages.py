@@ -79,8 +79,7 @@ def offer(one: Offer, answer: Answer, view: RunView, width: int, *, is_taken: bo
     """One row of the list of what may be taken."""
     sign = TAKEN if is_taken else OFFERED
     against = verdict.against(one, answer, view) if one.kind is not None else "recommended here"
-    name = one.title if one.kind is not None else "the answer"
-    row = f"{sign} {padded(name, 24)} {one.configuration}: {against}"
+    row = f"{sign} {padded(one.title, 24)} {one.configuration}: {against}"
     if cell_len(row) > width:
         row = row.replace(" speed,", ",").removesuffix(" memory")
     return Content(padded(row, width).rstrip())

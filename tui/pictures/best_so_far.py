@@ -64,7 +64,7 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
 
 
 def _legend(view: RunView) -> list[str]:
-    parts = [f"{BEST} best rate after each trial, samples/s"]
+    parts = [f"{BEST} best rate by trial, samples/s"]
     if view.baseline is not None and view.baseline.measured is not None:
         parts.append(f"{BASELINE} baseline")
     best = readings.best(view)

@@ -22,7 +22,7 @@ _MIN_ROWS_FOR_MORE = 12
 SIGNS = {
     "★": "best",
     CONFIRMED: CONFIRMED_WORD,
-    "●": "on the front",
+    "●": "front",
     "○": "measured",
     "▲": "out of memory",
     "┊": "limit",

@@ -68,7 +68,7 @@ def listing(screen: ScreenName, usable: frozenset[str], width: int) -> Content:
         for key in members:
             tone = "" if key.id in usable else "$text-disabled"
             text = fill(
-                key.help, width, initial_indent=f"  {key.shown:<5}", subsequent_indent=" " * 7
+                key.help, width, initial_indent=f"  {key.shown:<6}", subsequent_indent=" " * 8
             )
             parts.append(Content.styled(text, tone))
         parts.append(Content(""))
