@@ -10,7 +10,7 @@ from autotune.configuration import Checkpointing
 from autotune.display import wording
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView, TrialView
-from tui.trials.predictions import all_predicted_bytes, predicted_bytes
+from tui.trials.predictions import has_predictions, predicted_bytes
 from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, gain, shown
 
 Cell: TypeAlias = Callable[[TrialView, RunView], str]
@@ -256,11 +256,6 @@ def that_fit(width: int, view: RunView, *, window_cells: int | None = None) -> t
             break
         chosen.remove(least)
     return tuple(chosen)
-
-
-def has_predictions(view: RunView) -> bool:
-    """Whether the run's events predict the memory of anything."""
-    return bool(all_predicted_bytes(view))
 
 
 def _constant(trials: Iterable[TrialView]) -> set[str]:
