@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
@@ -13,6 +14,8 @@ def main() -> None:
         from autotune.cli.app import main as run
 
         code = run(ahead=ahead)
+    # An impatient ^c has nothing left to stop, and must not change the exit code.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 

@@ -25,9 +25,20 @@ class ControlRequest:
 
 
 def send(control: Path, verb: Verb, text: str = "") -> None:
-    """Leaves a request for the engine of a run; `control` is `RunDirectory.control`."""
+    """Leaves a request for the engine of a run.
+
+    Args:
+        control: `RunDirectory.control`.
+        verb: What is asked for.
+        text: The note's text, or who asks.
+
+    Raises:
+        OSError: The run directory is gone, which is never made anew for this, or cannot be written.
+    """
+    control.mkdir(exist_ok=True)
     name = f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}.json"
-    write_atomically(control / name, json.dumps({"verb": verb, "text": text}))
+    document = json.dumps({"verb": verb, "text": text})
+    write_atomically(control / name, document, make_directory=False)
 
 
 def take(control: Path) -> list[ControlRequest]:

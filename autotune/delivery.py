@@ -21,7 +21,7 @@ from autotune.events import (
 )
 from autotune.export.bundle import Bundle
 from autotune.export.write import FILE_NAMES, ExportedFile, write
-from autotune.journal import read
+from autotune.journal import read_run
 from autotune.run_directory import RunDirectory
 from autotune.search.session import Session
 from autotune.view import RunView, fold
@@ -78,11 +78,11 @@ def check_alternative(run: RunDirectory, alternative: str | None) -> RunView:
     Raises:
         UsageError: The run has no recommendation, or no such alternative.
     """
-    view = fold(read(run.journal))
+    view = fold(read_run(run))
     if view.recommendation is None:
         raise UsageError(
             f"The run {run.name!r} has no recommendation yet.",
-            "Let it end, or go on with it: `autotune tune --resume`, or the same call of tune().",
+            f"Let it end, or go on with it: `{run.resume_command}`, or the same call of tune().",
         )
     _chosen(view.recommendation, alternative)
     return view

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -15,7 +16,7 @@ from pydantic import ValidationError
 
 from autotune.errors import JournalError
 from autotune.events import Event, Record, TrialFinished, TrialProgressed, record_adapter
-from autotune.run_directory import write_atomically
+from autotune.run_directory import RunDirectory, write_atomically
 
 PROGRESS_INTERVAL_S = 0.2
 """Progress within one stage of a trial is written at most five times a second."""
@@ -62,7 +63,9 @@ class Journal:
                 if is_due or stage != self._last_stage:
                     self._last_progress_s = now
                     self._last_stage = stage
-                    write_atomically(self._progress_path, line.decode())
+                    # Where the run's directory is gone, it is not made anew for this.
+                    with contextlib.suppress(FileNotFoundError):
+                        write_atomically(self._progress_path, line.decode(), make_directory=False)
                 return record
             self._file.write(line + b"\n")
             self._file.flush()
@@ -102,6 +105,20 @@ def read(path: Path) -> list[Record]:
     return records
 
 
+def read_run(run: RunDirectory) -> list[Record]:
+    """All whole records of a run.
+
+    Raises:
+        JournalError: A line that is not the last one cannot be read, or there is nothing to read
+            though trials have run.
+    """
+    records = read(run.journal)
+    lost = None if records else missing(run)
+    if lost is not None:
+        raise lost
+    return records
+
+
 def repair(path: Path) -> list[Record]:
     """Reads a journal and moves a cut last line out of the writer's way.
 
@@ -134,10 +151,7 @@ def _parse(path: Path, data: bytes) -> tuple[list[Record], int]:
             rest = b"".join(lines[number:]).strip()
             if not rest:
                 break
-            raise JournalError(
-                f"Line {number} of {path} is damaged.",
-                "Delete that line to go on with the trials around it, or use --fresh.",
-            )
+            raise damaged(path, number)
         if is_last:
             # Every whole line ends in a newline, so this one was cut.
             break
@@ -147,11 +161,46 @@ def _parse(path: Path, data: bytes) -> tuple[list[Record], int]:
     return records, num_good_bytes
 
 
+def damaged(path: Path, number: int) -> JournalError:
+    """The error of a journal with a line that cannot be read, counted from 1."""
+    return JournalError(
+        f"Line {number} of {path} is damaged.",
+        "Delete that line to go on with the trials around it, or use --fresh.",
+    )
+
+
+def missing(run: RunDirectory) -> JournalError | None:
+    """The error of a run whose trials have left something, though no journal tells of them.
+
+    Returns:
+        None where there is a journal that tells anything, or where no trial has run yet.
+    """
+    try:
+        size_bytes = run.journal.stat().st_size
+    except FileNotFoundError:
+        size_bytes = None
+    except OSError:
+        # Whoever reads it has more to say.
+        return None
+    if size_bytes or not run.has_trials:
+        return None
+    what = "missing" if size_bytes is None else "empty"
+    return JournalError(
+        f"The journal {run.journal} is {what}, though trials have run: the directory is damaged.",
+        f"What the trials printed is in {run.trials}; --fresh starts over under the same name.",
+    )
+
+
 def _record(line: bytes) -> Record | None:
     try:
         return record_adapter().validate_json(line)
     except (ValidationError, ValueError):
         return None
+
+
+def _is_damaged(line: bytes) -> bool:
+    """Whether a line holds something that nobody wrote."""
+    return bool(line.strip()) and not _is_json(line)
 
 
 def _is_json(line: bytes) -> bool:
@@ -165,8 +214,9 @@ def _is_json(line: bytes) -> bool:
 class Tail:
     """Reads what a journal gained since the last look; any number of readers may do so at a time.
 
-    Lines that a newer version wrote, and that this one does not know, are passed over. A journal
-    that was put in the place of another one is read from its start.
+    Lines that a newer version wrote, and that this one does not know, are passed over; so are
+    damaged ones, but those are told. A journal that was put in the place of another one is read
+    from its start.
     """
 
     def __init__(
@@ -178,6 +228,9 @@ class Tail:
         self._offset = 0
         self._file_id: int | None = None
         self._last_progress = b""
+        self._num_lines = 0
+        self.damaged_line: int | None = None
+        """Number of the first line that cannot be read and that others stand behind."""
         self.is_at_end = False
         """Whether the last look reached the end of what was written."""
         self.num_restarts = 0
@@ -192,17 +245,26 @@ class Tail:
         Raises:
             OSError: The journal is there and cannot be read.
         """
-        data, self.is_at_end = self._new_lines(most_bytes)
+        data, self.is_at_end = self._new_data(most_bytes)
+        *lines, rest = data.split(b"\n")
+        found = [_record(line) if line.strip() else None for line in lines]
+        if self.is_at_end and not rest and lines and found[-1] is None and _is_damaged(lines[-1]):
+            # As good as one that is not whole.
+            lines.pop()
+        # A line that is not whole yet is read again: a new writer cuts it off.
+        self._offset += sum(len(line) + 1 for line in lines)
         records = []
-        for line in data.splitlines():
-            record = _record(line) if line.strip() else None
+        for line, record in zip(lines, found, strict=False):
+            self._num_lines += 1
             if record is not None and record.seq >= self._start_seq:
                 records.append(record)
+            elif record is None and self.damaged_line is None and _is_damaged(line):
+                self.damaged_line = self._num_lines
         if self.is_at_end and (progress := self._new_progress()) is not None:
             records.append(progress)
         return records
 
-    def _new_lines(self, most_bytes: int | None) -> tuple[bytes, bool]:
+    def _new_data(self, most_bytes: int | None) -> tuple[bytes, bool]:
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -211,8 +273,8 @@ class Tail:
             status = os.fstat(file.fileno())
             is_other = self._file_id not in (None, status.st_ino)
             if is_other or status.st_size < self._offset:
-                self._offset = 0
-                self._start_seq = 0
+                self._offset = self._start_seq = self._num_lines = 0
+                self.damaged_line = None
                 self.num_restarts += 1
             self._file_id = status.st_ino
             file.seek(self._offset)
@@ -222,17 +284,15 @@ class Tail:
                 if not more:
                     break
                 data += more
-        # A line that is not whole yet is read again: a new writer cuts it off.
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return whole, most_bytes is None or len(data) < most_bytes
+        return data, most_bytes is None or len(data) < most_bytes
 
     def _new_progress(self) -> Record | None:
         if self._progress_path is None:
             return None
         try:
             progress = self._progress_path.read_bytes()
-        except FileNotFoundError:
+        except OSError:
+            # It may be missed; what was read of the journal may not.
             return None
         if progress == self._last_progress:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from autotune.errors import UsageError
-from autotune.run_directory import write_json
+from autotune.run_directory import RunDirectory, write_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,8 @@ def taken(held: Lease, what: str, path: Path) -> UsageError:
         what: The run, as the sentence begins.
         path: Where the lease is.
     """
-    remedy = "Watch it (autotune tui), stop it, or start another run under another --name."
+    run = shlex.quote(RunDirectory(path.parent).called)
+    remedy = f"Watch it (`autotune tui {run}`), stop it, or start another run under another --name."
     if held.host != socket.gethostname():
         remedy += f" If that machine or its engine is gone, delete {path}."
     return UsageError(

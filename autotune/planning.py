@@ -17,7 +17,7 @@ from autotune.errors import (
 from autotune.events import (
     Document,
 )
-from autotune.journal import Journal, read
+from autotune.journal import Journal, read_run
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.evidence.statistics import samples_per_s_interval
@@ -77,7 +77,7 @@ def recorded_trial(run: RunDirectory, number: int) -> tuple[TrialView, RunView]:
     Raises:
         UsageError: The run has no such trial.
     """
-    view = fold(read(run.journal))
+    view = fold(read_run(run))
     trial = view.trial(number)
     if trial is None or view.machine is None or view.workload is None:
         numbers = sorted(t.number for t in view.trials)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import tempfile
 import time
 from dataclasses import dataclass
@@ -16,14 +17,27 @@ from autotune.errors import UsageError
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+DEFAULT_ROOT = "autotune-runs"
+"""Where runs are kept if nobody says otherwise."""
+_ROOT_VARIABLE = "AUTOTUNE_RUN_DIR"
 
-def write_atomically(path: Path, text: str, *, mode: int = 0o644) -> None:
+
+def write_atomically(
+    path: Path, text: str, *, mode: int = 0o644, make_directory: bool = True
+) -> None:
     """Writes a whole file or nothing: readers see the old text or the new one.
 
+    Args:
+        path: The file.
+        text: What it will hold.
+        mode: Its rights.
+        make_directory: Whether to make the directory that it stands in, where that is missing.
+
     Raises:
-        OSError: The directory cannot be written.
+        OSError: The directory cannot be written, or is missing and not to be made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if make_directory:
+        path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -100,7 +114,41 @@ class RunDirectory:
 
     def trial(self, number: int) -> Path:
         """Logs and readings of one trial."""
-        return self.path / "trials" / f"{number:03d}"
+        return self.trials / f"{number:03d}"
+
+    @property
+    def trials(self) -> Path:
+        """What the trials leave, a directory each."""
+        return self.path / "trials"
+
+    @property
+    def has_trials(self) -> bool:
+        """Whether trials have left anything."""
+        try:
+            return any(self.trials.iterdir())
+        except OSError:
+            return False
+
+    @property
+    def _is_in_usual_place(self) -> bool:
+        usual = os.environ.get(_ROOT_VARIABLE) or DEFAULT_ROOT
+        return self.path.parent == Path(DEFAULT_ROOT) and usual == DEFAULT_ROOT
+
+    @property
+    def called(self) -> str:
+        """What to write for RUN in a command: its name where that is enough, else its path."""
+        return self.name if self._is_in_usual_place else str(self.path)
+
+    @property
+    def root_options(self) -> tuple[str, ...]:
+        """Options that say where runs are kept, for a command that names this one."""
+        return () if self._is_in_usual_place else ("--run-dir", str(self.path.parent))
+
+    @property
+    def resume_command(self) -> str:
+        """The command that goes on with the run, to be pasted into a shell of this directory."""
+        words = ["autotune", "tune", "--resume", "--name", self.name, *self.root_options]
+        return shlex.join(words)
 
     def create(self) -> None:
         """Makes the directory, readable by its owner only.
@@ -112,7 +160,7 @@ class RunDirectory:
             self.path.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
             self.control.mkdir(exist_ok=True)
-            (self.path / "trials").mkdir(exist_ok=True)
+            self.trials.mkdir(exist_ok=True)
         except OSError as error:
             raise UsageError(
                 f"The run directory {self.path} cannot be written: {error.strerror}.",
@@ -152,7 +200,8 @@ def find(root: Path, run: str) -> RunDirectory:
     """
     for path in (Path(run), root / run):
         if (path / "request.json").is_file():
-            return RunDirectory(path)
+            # A run goes by the last part of its path, which `.` and `..` hide.
+            return RunDirectory(path if path.name not in ("", "..") else path.resolve())
     runs = list_runs(root)
     if run == "last" and runs:
         return runs[-1]
@@ -167,7 +216,8 @@ def list_runs(root: Path) -> list[RunDirectory]:
     """All runs below `root`, oldest first."""
     if not root.is_dir():
         return []
-    found = [path for path in root.iterdir() if (path / "request.json").is_file()]
+    # Path.is_file raises for a directory that may not be entered, which hides no other here.
+    found = [path for path in root.iterdir() if os.path.isfile(path / "request.json")]
     return [
         RunDirectory(path)
         for path in sorted(found, key=lambda p: ((p / "request.json").stat().st_mtime, p.name))

@@ -102,17 +102,21 @@ def _same_job(before: Request, now: Request, run: RunDirectory) -> None:
             raise UsageError(
                 f"The run {run.name!r} was started with another {field.replace('_', ' ')}: "
                 f"{getattr(before, field)} instead of {getattr(now, field)}.",
-                "Resume it with its own options (autotune tune --resume --name "
-                f"{run.name}), or start a new run.",
+                f"Resume it with its own options (`{run.resume_command}`), or start a new run.",
             )
 
 
 def _forget(run: RunDirectory) -> None:
     """Moves the story of an earlier run of that name aside; nothing is deleted."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    for path in (run.journal, run.progress, run.study):
-        if path.exists():
-            path.rename(path.with_name(f"{path.name}.{stamp}"))
+    moved = [path for path in (run.journal, run.progress, run.study) if path.exists()]
+    # What a trial left is not to be taken for what the next one with its number leaves.
+    moved += [run.trials] if run.has_trials else []
+    while any(path.with_name(f"{path.name}.{stamp}").exists() for path in moved):
+        stamp += "-again"
+    for path in moved:
+        path.rename(path.with_name(f"{path.name}.{stamp}"))
+    run.create()
 
 
 def engine_environment(request: Request, base: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -69,6 +69,8 @@ class TrialView:
     predicted: Document | None = None
     origin: Origin | None = None
     """The engine that ran it, where that is another one of a shared study."""
+    is_lost: bool = False
+    """Whether it was running when its engine ended, so that it never got an outcome."""
 
     @property
     def predicted_bytes(self) -> int | None:
@@ -77,8 +79,10 @@ class TrialView:
 
     @property
     def state(self) -> str:
-        """The outcome's kind, or running."""
-        return "running" if self.outcome is None else self.outcome.kind
+        """The outcome's kind; without one running, or lost with its engine."""
+        if self.outcome is not None:
+            return self.outcome.kind
+        return "lost" if self.is_lost else "running"
 
     @property
     def measured(self) -> Measured | None:
@@ -158,7 +162,10 @@ class RunView:
     @property
     def num_search_trials(self) -> int:
         """Trials that count against the budget, the running one included."""
-        return sum(t.purpose in ("baseline", "search") and t.origin is None for t in self.trials)
+        return sum(
+            trial.purpose in ("baseline", "search") and trial.origin is None and not trial.is_lost
+            for trial in self.trials
+        )
 
     @property
     def running(self) -> TrialView | None:
@@ -215,7 +222,8 @@ class _Trials:
 
 
 def _running(trials: Reversible[TrialView]) -> TrialView | None:
-    return next((trial for trial in reversed(trials) if trial.outcome is None), None)
+    unfinished = (t for t in reversed(trials) if t.outcome is None and not t.is_lost)
+    return next(unfinished, None)
 
 
 def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
@@ -230,6 +238,17 @@ def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
             # Progress bears the number of the record that comes after it.
             next_seq = max(next_seq, record.seq + 1)
     return replace(view, trials=trials.all, now_s=now_s, next_seq=next_seq)
+
+
+def without_engine(view: RunView) -> RunView:
+    """The run as it is while no engine works on it: what was running when one died is lost.
+
+    The journal cannot tell that. Records are folded into the view before, not into this one.
+    """
+    if view.running is None and view.progress is None:
+        return view
+    trials = (replace(t, is_lost=True) if t.outcome is None else t for t in view.trials)
+    return replace(view, trials=tuple(trials), progress=None)
 
 
 def _between(view: RunView, stage: Stage) -> RunView:

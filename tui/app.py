@@ -12,7 +12,6 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from autotune.control import Verb
-from autotune.errors import ExitCode
 from tui import bindings, screens
 from tui.following import FollowingApp
 from tui.keys.key import ScreenName
@@ -106,6 +105,10 @@ class AutotuneApp(FollowingApp):
         """Asks for a note and writes it into the run."""
         from tui.screens.prompt import Prompt
 
+        if not self.latest.is_alive:
+            self.say("No engine works on this run, and notes are written by it.", is_warning=True)
+            return
+
         def written(text: str | None) -> None:
             if text and self.ask("note", text):
                 self.say("The note is in the run.")
@@ -162,7 +165,8 @@ class AutotuneApp(FollowingApp):
     def _left(self, answer: str | None) -> None:
         match answer:
             case "detach":
-                self.detach(ExitCode.OK)
+                # The run may have ended while the question stood there.
+                self.detach(self.exit_code)
             case "stop" | "stop_now":
                 verb: Verb = "stop" if answer == "stop" else "stop_now"
                 if self.ask(verb, "SIGINT"):

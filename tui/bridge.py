@@ -69,7 +69,11 @@ class Watch(Generic[SeenT]):
         while not self._closed:
             seen = self._look()
             if seen is not None and not self._closed:
-                self._tell(seen)
+                try:
+                    self._tell(seen)
+                except RuntimeError:
+                    # Whoever listened has closed in this very moment, and its event loop with it.
+                    return
             self._hurry.wait(self._pause_s(seen))
             self._hurry.clear()
 
@@ -85,8 +89,8 @@ class RunChanged(Message):
         self.now = now
 
     def can_replace(self, message: Message) -> bool:
-        """Whether this one may stand for an earlier one that is still waiting."""
-        return isinstance(message, RunChanged)
+        """Whether a later one may stand for this one, which is still waiting."""
+        return isinstance(message, RunChanged) and message.now.directory == self.now.directory
 
 
 class LogChanged(Message):
@@ -98,7 +102,7 @@ class LogChanged(Message):
         self.now = now
 
     def can_replace(self, message: Message) -> bool:
-        """Whether this one may stand for an earlier one that is still waiting."""
+        """Whether a later one may stand for this one, which is still waiting."""
         return isinstance(message, LogChanged) and message.path == self.path
 
 
@@ -112,7 +116,13 @@ def watch_run(directory: RunDirectory, post: Post) -> Watch[RunNow]:
             return 0.001
         return QUIET_POLL_S if is_quiet(reader.now.view) else POLL_S
 
-    return Watch(reader.look, lambda now: post(RunChanged(now)), pause_s)
+    def look() -> RunNow | None:
+        try:
+            return reader.look()
+        except Exception as error:  # noqa: BLE001 - a thread that ends would leave an old picture
+            return reader.give_up(error)
+
+    return Watch(look, lambda now: post(RunChanged(now)), pause_s)
 
 
 def watch_log(path: Path, post: Post) -> Watch[LogNow]:
@@ -121,5 +131,6 @@ def watch_log(path: Path, post: Post) -> Watch[LogNow]:
     return Watch(
         reader.look,
         lambda now: post(LogChanged(path, now)),
-        lambda seen: LOG_POLL_S if seen is None else 0.01,
+        # One that never stops to grow is no reason to look all the time.
+        lambda seen: 0.01 if reader.has_more else LOG_POLL_S,
     )

@@ -91,15 +91,21 @@ class Children:
             time_limit_s: Time after which the child is ended; that is told as an error.
             on_line: Is told every line of its stderr as it comes.
         """
-        process = await asyncio.create_subprocess_exec(
-            *leashed([*self._command, module, *words], os.getpid()),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # What the terminal sends is for the UI alone.
-            start_new_session=True,
-            env=None if self._environment is None else dict(self._environment),
-        )
+        is_command = module == "autotune" and bool(words)
+        name = f"`autotune {words[0]}`" if is_command else "What looks at the files"
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *leashed([*self._command, module, *words], os.getpid()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                # What the terminal sends is for the UI alone.
+                start_new_session=True,
+                env=None if self._environment is None else dict(self._environment),
+            )
+        except (OSError, ValueError) as error:
+            # No memory, no process or file left, words that are too long or hold a zero.
+            return _failed(f"{name} could not be started: {error}.")
         self._living.add(process)
         try:
             async with asyncio.timeout(time_limit_s):
@@ -107,12 +113,7 @@ class Children:
                     _whole(process.stdout), _lines(process.stderr, on_line), process.wait()
                 )
         except TimeoutError:
-            what = f"`autotune {words[0]}`" if module == "autotune" else "Looking at the files"
-            cause = f"{what} took longer than "
-            document: Document = {
-                "error": {"cause": f"{cause}{time_limit_s:.0f} s.", "remedy": None}
-            }
-            return Reply(code=-signal.SIGINT, document=document, said=())
+            return _failed(f"{name} took longer than {time_limit_s:.0f} s.")
         finally:
             if process.returncode is None:
                 await asyncio.shield(_end(process))
@@ -122,6 +123,12 @@ class Children:
     async def close(self) -> None:
         """Ends every child that is left, and waits for that."""
         await asyncio.gather(*(_end(process) for process in tuple(self._living)))
+
+
+def _failed(cause: str) -> Reply:
+    """The reply of a child that gave none."""
+    document: Document = {"error": {"cause": cause, "remedy": None}}
+    return Reply(code=-signal.SIGINT, document=document, said=())
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

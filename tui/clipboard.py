@@ -20,10 +20,11 @@ def keep(run: RunDirectory, text: str) -> Path:
     """Writes the text into the file, readable by its owner only.
 
     Raises:
-        OSError: The run directory cannot be written.
+        OSError: The run directory cannot be written, or is gone: it is never made anew.
     """
     path = last_copy(run)
-    write_atomically(path, text if text.endswith("\n") else text + "\n", mode=0o600)
+    whole = text if text.endswith("\n") else text + "\n"
+    write_atomically(path, whole, mode=0o600, make_directory=False)
     return path
 
 

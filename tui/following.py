@@ -90,7 +90,7 @@ class FollowingApp(App[int]):
         self._problem = problem
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._colourless = Colourless(self._grounds)
-        self._owns_run = owns_run
+        self._owned = directory if owns_run else None
         self._bridge: Watch[RunNow] | None = None
         self._held: RunNow | None = None
         self._directory = directory
@@ -129,6 +129,8 @@ class FollowingApp(App[int]):
             self._bridge.close()
         self._held = None
         self.chosen_trial = None
+        # What was asked of another run is not meant for this one.
+        self._stop_asked = None
         self._directory, self._latest = directory, None
         self._bridge = watch_run(directory, self.post_message)
         self._bridge.open()
@@ -147,7 +149,7 @@ class FollowingApp(App[int]):
         try:
             control.send(directory.control, verb, text)
         except OSError as error:
-            self.say(f"{directory.control} cannot be written: {error.strerror}.", is_warning=True)
+            self.say(f"The run cannot be asked: {_reason(error)}.", is_warning=True)
             return False
         return True
 
@@ -170,7 +172,7 @@ class FollowingApp(App[int]):
             try:
                 told += f" It is also in {clipboard.keep(self.latest.directory, text)}."
             except OSError as error:
-                told += f" last-copy.txt cannot be written: {error.strerror}."
+                told += f" The run's last-copy.txt cannot be written: {_reason(error)}."
         self.say(told + (clipboard.hint() if fits else ""))
 
     def ask_user(
@@ -235,11 +237,12 @@ class FollowingApp(App[int]):
     def exit_code(self) -> int:
         """What the process should end with, if it ended now: the run's code, if it was watched."""
         now = self.latest
-        if not (now.was_alive or self._owns_run) or now.is_alive:
+        is_own = self._owned is not None and now.directory == self._owned
+        if not (now.was_alive or is_own) or now.is_alive:
             return ExitCode.OK
         if now.view.ended is not None:
             return now.view.ended.exit_code
-        return ExitCode.INTERNAL if now.view.started is not None else ExitCode.OK
+        return ExitCode.INTERNAL if now.form == "failed" else ExitCode.OK
 
     # What the bridge tells, and time.
 
@@ -254,12 +257,7 @@ class FollowingApp(App[int]):
         if before.is_alive and not now.is_alive and self._stop_asked is not None:
             self.exit(self.exit_code)
             return
-        is_news = (now.num_records, now.is_alive, now.is_read, now.error) != (
-            before.num_records,
-            before.is_alive,
-            before.is_read,
-            before.error,
-        )
+        is_news = _what_counts(now) != _what_counts(before)
         if now.is_read and not before.is_read:
             self._paint()
         elif not now.is_read:
@@ -309,3 +307,14 @@ class FollowingApp(App[int]):
     def num_held_back(self) -> int:
         """Events that a held view does not show yet."""
         return self.latest.num_records - self._held.num_records if self._held else 0
+
+
+def _what_counts(now: RunNow) -> tuple[object, ...]:
+    """What is worth a new picture even where a trial's speed is being measured."""
+    return now.num_records, now.is_alive, now.is_read, now.trouble, now.beginning
+
+
+def _reason(error: OSError) -> str:
+    """Why a file of a run could not be written."""
+    is_gone = isinstance(error, FileNotFoundError)
+    return "its directory is gone" if is_gone else error.strerror or str(error)

@@ -6,7 +6,16 @@ import shlex
 
 from autotune.display.output import one_line, plain_text
 from tui import words
-from tui.run_now import RunNow
+from tui.run_now import RunNow, RunReader
+
+
+def as_known(now: RunNow) -> RunNow:
+    """The run, looked at once more where somebody left before it was read."""
+    if now.directory is None or now.is_read:
+        return now
+    reader = RunReader(now.directory)
+    reader.look()
+    return reader.now
 
 
 def last_words(now: RunNow, exit_code: int) -> list[str]:
@@ -17,6 +26,8 @@ def last_words(now: RunNow, exit_code: int) -> list[str]:
     counted = " · ".join(part for part in (words.state(now), words.trial_count(now)) if part)
     lines = [f"Run {name}: {counted}", f"  best   {words.best(now)}"]
     cause, remedy = words.what_ended_it(now)
+    if not cause and now.trouble is not None:
+        cause, remedy = one_line(now.trouble.cause), one_line(now.trouble.remedy)
     if cause:
         lines += [f"  cause  {cause}", f"  remedy {remedy}"]
     if now.view.exported is not None:

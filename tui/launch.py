@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from tui.keymap import KeyMap
     from tui.setup.form import JobForm
 
-LAST_RESORT_S = 5.0
-"""How long a UI that was signalled may take to end; its terminal may be gone by then."""
+LAST_RESORT_S = 15.0
+"""How long a UI may take to end: its terminal may be gone by then, or a file system hang. It is
+longer than its children may take to tidy up."""
 
 _DETACHING = (signal.SIGTERM, signal.SIGHUP)
 
@@ -93,7 +94,7 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
     )
     signalled: list[signal.Signals] = []
 
-    async def run() -> int | None:
+    async def run() -> int:
         loop = asyncio.get_running_loop()
 
         def detach(number: signal.Signals) -> None:
@@ -104,23 +105,33 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         for number in _DETACHING:
             loop.add_signal_handler(number, detach, number)
         loop.add_signal_handler(signal.SIGINT, app.call_later, app.action_interrupt)
-        return await app.run_async(mouse=options.mouse)
+        result = await app.run_async(mouse=options.mouse)
+        _hear_no_interrupt(loop)
+        code = result if result is not None else app.return_code or 1
+        _end_without_fail(128 + signalled[0] if signalled else code)
+        return code
 
-    result = asyncio.run(run())
+    code = asyncio.run(run())
     if signalled:
         code = 128 + signalled[0]
-    else:
-        code = result if result is not None else app.return_code or 1
     # It knows how a run is worded, for which the first picture should not wait.
-    from tui.last_words import last_words
+    from tui.last_words import as_known, last_words
 
-    for line in last_words(app.latest, code):
+    for line in last_words(as_known(app.latest), code):
         output.data(line)
     return code
 
 
+def _hear_no_interrupt(loop: asyncio.AbstractEventLoop) -> None:
+    """What is left to do is to say the last words: an impatient second ^c must not cut them off."""
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    loop.remove_signal_handler(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def _end_without_fail(code: int) -> None:
-    """A terminal that hung up may keep threads waiting: then nothing is worth waiting for."""
+    """A terminal that hung up, or a file system that hangs, may keep threads waiting for ever."""
     timer = threading.Timer(LAST_RESORT_S, os._exit, (code,))
     timer.daemon = True
     timer.start()

@@ -45,6 +45,8 @@ class LogReader:
         self._num_seen = 0
         self._starts_late = False
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
+        self.has_more = False
+        """Whether the last look left something to read."""
         self.now = LogNow()
 
     def look(self) -> LogNow | None:
@@ -83,7 +85,9 @@ class LogReader:
                 file.seek(self._offset)
                 data = file.read(_SLICE_BYTES)
         except OSError:
+            self.has_more = False
             return None
+        self.has_more = len(data) == _SLICE_BYTES
         if not data and self.now.is_there:
             return None
         self._offset += len(data)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeAlias
 
 from autotune.configuration import Configuration
@@ -29,6 +28,7 @@ TONES: dict[str, Tone] = {
     "timed_out": "$text-warning",
     "stopped": "$text-muted",
     "running": "$text-primary",
+    "lost": "$text-warning",
 }
 
 STATE_GLYPHS = {
@@ -40,6 +40,7 @@ STATE_GLYPHS = {
     "nothing feasible": "✗",
     "unconfirmed": "▲",
     "not started": "·",
+    "starting": "·",
 }
 
 
@@ -54,11 +55,17 @@ def state(now: RunNow) -> str:
         word = now.view.stage
     if word == "killed":
         word = "the engine is gone"
-    return f"{STATE_GLYPHS.get(now.state, '·')} {word}"
+    if now.trouble is None:
+        return f"{STATE_GLYPHS.get(now.state, '·')} {word}"
+    if not now.is_alive and (now.view.started is None or now.trouble.what == "directory gone"):
+        return f"✗ {now.trouble.what}"
+    return f"{STATE_GLYPHS.get(now.state, '·')} {word}, {now.trouble.what}"
 
 
 def state_tone(now: RunNow) -> Tone:
     """The style that goes with `state`."""
+    if now.trouble is not None:
+        return "$text-error"
     if now.is_alive:
         return "$text-primary"
     return {"empty": "$text-muted", "finished": "$text-success"}.get(now.form, "$text-error")
@@ -102,15 +109,56 @@ def time_left(now: RunNow, now_unix_s: float) -> str:
 
 
 def what_ended_it(now: RunNow) -> tuple[str, str]:
-    """Cause and remedy of a run that did not finish; empty where nothing is wrong."""
-    resume = f"autotune tune --resume --name {now.name} goes on with every finished trial."
+    """Cause and remedy of a run that did not finish, or that cannot be read; else empty.
+
+    A command in a remedy can be pasted into the shell that this program was started from.
+    """
+    if now.directory is None or now.is_alive:
+        return "", ""
+    if now.trouble is not None:
+        return one_line(now.trouble.cause), one_line(now.trouble.remedy)
+    command = now.directory.resume_command
+    if now.is_gone and now.view.started is None:
+        cause = "The engine is gone: it ended before its first word."
+        return cause, f"{now.directory.engine_log} may say why; {command} tries again."
+    resume = f"{command} goes on with every finished trial."
     if now.is_gone:
-        return "The engine is gone: it ended without a word.", f"{resume}"
+        return "The engine is gone: it ended without a word.", resume
     ended = now.view.ended
-    if ended is None or ended.exit_code == 0 or now.is_alive:
+    if ended is None or ended.exit_code == 0:
         return "", ""
     cause = one_line(ended.cause or f"The run ended: {ended.reason}.")
-    return cause, one_line(ended.remedy) if ended.remedy else resume
+    return cause, _with_command(one_line(ended.remedy or resume), command)
+
+
+def _with_command(remedy: str, command: str) -> str:
+    """A remedy of the engine, which does not know from where its run is looked at."""
+    if "--resume" not in remedy or command in remedy:
+        return remedy
+    named = remedy.replace("--resume goes on", f"{command} goes on")
+    return named if named != remedy else f"{remedy} Go on with: {command}"
+
+
+def what_to_do(now: RunNow) -> str:
+    """What a reader should do about a run; while it goes on, also why. Empty where nothing is."""
+    if now.is_alive and now.trouble is not None:
+        return one_line(f"{now.trouble.cause} {now.trouble.remedy}")
+    return what_ended_it(now)[1]
+
+
+def how_to_go_on(now: RunNow) -> str:
+    """The command that goes on with a run that ended early; empty where there is none."""
+    if now.directory is None or now.form != "failed" or now.trouble is not None:
+        return ""
+    is_over = now.view.recommendation is not None or now.state == "nothing feasible"
+    return "" if is_over else now.directory.resume_command
+
+
+def lost(now: RunNow) -> str:
+    """Why a trial of a run has no outcome and never will."""
+    if now.trouble is not None and now.trouble.what == "journal damaged":
+        return "nothing tells how it ended, and the journal is damaged"
+    return wording.LOST
 
 
 def trial_glyph(trial: TrialView) -> str:
@@ -149,6 +197,8 @@ def running(now: RunNow) -> str:
             return cause
         if now.directory is None:
             return "no run is chosen"
+        if now.beginning == "starting":
+            return "the engine is being started"
         if now.form != "finished":
             return "waiting for an engine"
         return f"done: {bindings.shown('go.export')} shows what to use and its files"
@@ -185,8 +235,8 @@ def no_trials(now: RunNow) -> str:
     if now.directory is None:
         setup, opens = bindings.shown("go.setup"), bindings.shown("setup.open")
         return f"No run is chosen. {setup} sets one up, and {opens} there opens one."
-    if now.error is not None:
-        return f"The run cannot be read: {now.error}"
+    if now.beginning == "starting" and not now.is_alive:
+        return "No trials yet.\nThe engine is being started, and has told nothing so far."
     if not now.is_alive:
         return "The run has not begun. An engine that takes it up is shown here at once."
     stage = {
@@ -198,8 +248,5 @@ def no_trials(now: RunNow) -> str:
 
 
 def how_to_call(now: RunNow) -> str:
-    """What to write for RUN in a command: its name where runs are kept by default, or its path."""
-    if now.directory is None:
-        return now.name
-    path = now.directory.path
-    return path.name if path.parent == Path("autotune-runs") else str(path)
+    """What to write for RUN in a command."""
+    return now.directory.called if now.directory is not None else now.name

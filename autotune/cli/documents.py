@@ -6,11 +6,11 @@ import time
 
 from pydantic import JsonValue
 
-from autotune import journal, lease
-from autotune.display import wording
+from autotune import journal
+from autotune.display import standing
 from autotune.errors import AutotuneError, JournalError
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, TrialView, fold
+from autotune.view import RunView, TrialView, fold, without_engine
 
 SCHEMA = 1
 
@@ -19,10 +19,11 @@ def view_of(run: RunDirectory) -> RunView:
     """What the journal of a run tells.
 
     Raises:
-        JournalError: It cannot be read, or tells of something that cannot be.
+        JournalError: It cannot be read, is missing though trials have run, or tells of something
+            that cannot be.
     """
     try:
-        return fold(journal.read(run.journal))
+        return fold(journal.read_run(run))
     except OSError as error:
         raise JournalError(
             f"{run.journal} cannot be read: {error.strerror}.", "Look at its owner and its rights."
@@ -61,12 +62,17 @@ def trial(view: TrialView) -> JsonValue:
 
 def state(run: RunDirectory, view: RunView) -> str:
     """running; finished, failed or stopped as its engine said; or killed if it said nothing."""
-    held = lease.read(run.lease)
-    return wording.run_state(view, is_alive=held is not None and held.is_alive)
+    return standing.state(run, view)
+
+
+def as_it_stands(run: RunDirectory, view: RunView) -> RunView:
+    """The run for people: a trial whose engine is gone does not run any more."""
+    return view if standing.is_held(run) else without_engine(view)
 
 
 def overview(run: RunDirectory, view: RunView) -> dict[str, object]:
     """One line of the list of runs."""
+    view = as_it_stands(run, view)
     best = view.trial(view.best.number) if view.best else None
     number = view.confirmed.number if view.confirmed else best.number if best else None
     chosen = view.trial(number) if number is not None else None

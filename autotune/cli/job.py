@@ -60,7 +60,7 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
     processes = reader.at_least("processes", chosen.processes, 1) or 1
     reader.exclude(chosen, "resume", "fresh")
     if chosen.resume and not (chosen.demo or chosen.model or chosen.model_config):
-        stored = requests.load(find(Path(chosen.run_dir), chosen.name or "last"))
+        stored = requests.load(find(Path(chosen.run_dir).expanduser(), chosen.name or "last"))
         return _changed(stored, reader, context, chosen)
     micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
     workload = workload_spec(reader, chosen)

@@ -1,7 +1,9 @@
 """The terminal UI as a child in the foreground: it gets the terminal, this process waits.
 
 The UI is a package of its own above this one and is never imported. Signals that reach this process
-are passed on to it; whatever becomes of it, the terminal is left as it was found.
+are passed on to it; whatever becomes of it, the terminal is left as it was found. Until then no key
+becomes a signal and none is echoed: one that is pressed while the UI leaves must not cut its last
+words short, nor change its exit code.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -71,7 +74,8 @@ def show(
         name = signal.Signals(-status).name
         output.talk(f"The terminal UI was ended by {name}.")
         if directory is not None:
-            output.talk(f"The run is as it was. Look again: autotune tui {directory.path}")
+            run = shlex.quote(str(directory.path))
+            output.talk(f"The run is as it was. Look again: autotune tui {run}")
     return status if status >= 0 else 128 - status
 
 
@@ -106,10 +110,16 @@ def _terminal_kept() -> Iterator[None]:
         # No terminal, as behind a browser.
         yield
         return
+    quiet = [*before]
+    quiet[_LOCAL_MODES] &= ~(termios.ISIG | termios.ECHO)
     try:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
         yield
     finally:
         with contextlib.suppress(termios.error):
+            # What was pressed meanwhile was meant for the UI.
+            termios.tcflush(descriptor, termios.TCIFLUSH)
             termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 

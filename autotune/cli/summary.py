@@ -191,9 +191,9 @@ def trials(view: RunView) -> list[str]:
         "Without figures",
         [
             f"{wording.GLYPHS[trial.state]} #{trial.number} {wording.WORDS[trial.state]}: "
-            f"{wording.outcome(trial.outcome)}"
+            f"{wording.ending_of(trial)}"
             for trial in view.trials
-            if trial.outcome is not None and trial.measured is None
+            if trial.state != "running" and trial.measured is None
         ],
         bullet="",
     )

@@ -37,6 +37,7 @@ _STYLES = {
     "timed_out": "yellow",
     "stopped": "dim",
     "running": "bold",
+    "lost": "dim",
 }
 """Colour only underlines what glyph and word say."""
 

@@ -58,6 +58,7 @@ GLYPHS: Mapping[str, str] = {
     "timed_out": "◷",
     "stopped": "⊘",
     "running": "▸",
+    "lost": "⊘",
 }
 WORDS: Mapping[str, str] = {
     "measured": "measured",
@@ -66,6 +67,7 @@ WORDS: Mapping[str, str] = {
     "timed_out": "timed out",
     "stopped": "stopped",
     "running": "running",
+    "lost": "lost",
 }
 """No state is told by its glyph or its colour alone."""
 
@@ -111,6 +113,17 @@ def outcome(ended: Outcome) -> str:
             return one_line(ended.cause)
         case _:
             assert_never(ended)
+
+
+LOST = "it was running when its engine ended"
+"""What there is to say of a trial that never got an outcome."""
+
+
+def ending_of(trial: TrialView) -> str:
+    """How a trial ended, after its word; where it stands, if it has not."""
+    if trial.outcome is not None:
+        return outcome(trial.outcome)
+    return LOST if trial.is_lost else "it runs"
 
 
 def noise_scale(event: NoiseScaleMeasured) -> str:

@@ -371,7 +371,11 @@ class _NoSignals(watch.Signals):
 def _stop(run: RunDirectory, engine: subprocess.Popen[bytes], display: Display) -> None:
     """Lets the engine save what it has, and waits; a second interrupt ends it at once."""
     try:
-        control.send(run.control, "stop_now", "the caller")
+        try:
+            control.send(run.control, "stop_now", "the caller")
+        except OSError:
+            # The run directory is gone, or its disk is full: a signal needs neither.
+            engine.terminate()
         display.say("Stopping now, finished trials are kept.")
         deadline_s = time.monotonic() + STOP_PATIENCE_S
         while engine.poll() is None and time.monotonic() < deadline_s:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from autotune.control import ControlRequest, send, take
 
 
@@ -34,3 +36,9 @@ def test_what_is_no_request_is_thrown_away(tmp_path: Path) -> None:
 
 def test_no_directory_holds_no_request(tmp_path: Path) -> None:
     assert take(tmp_path / "missing") == []
+
+
+def test_a_run_that_is_gone_is_not_made_anew_by_a_request(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        send(tmp_path / "gone" / "control", "hold")
+    assert [*tmp_path.iterdir()] == []

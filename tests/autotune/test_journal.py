@@ -9,6 +9,7 @@ from autotune import journal
 from autotune.errors import JournalError
 from autotune.events import NoteAdded, RunStarted, TrialProgressed
 from autotune.journal import Journal, follow, read
+from autotune.run_directory import RunDirectory
 from tests.testing import runs
 
 
@@ -174,3 +175,52 @@ def test_progress_is_followed_and_told_once(path: Path) -> None:
     progress.unlink()
     assert next(records) is None
     assert journal.PROGRESS_INTERVAL_S == 0.2
+
+
+def test_following_tells_a_damaged_line_once_others_stand_behind_it(path: Path) -> None:
+    _write(path, "one", "two", "three")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"\n", b'{"seq": 1, "t_\n']))
+    tail = journal.Tail(path)
+    assert [record.seq for record in tail.read()] == [0]
+    assert (tail.damaged_line, tail.is_at_end) == (None, True)
+    with path.open("ab") as file:
+        file.write(lines[2])
+    assert [record.seq for record in tail.read()] == [2]
+    assert tail.damaged_line == 3
+    assert tail.read() == []
+    path.write_bytes(b"".join(lines))
+    path.write_bytes(lines[0])
+    assert [record.seq for record in tail.read()] == [0]
+    assert tail.damaged_line is None, "another journal is in its place"
+
+
+def test_a_damaged_line_at_the_end_of_a_slice_does_not_hold_the_reader_up(path: Path) -> None:
+    _write(path, "one", "two")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"x" * 5000 + b"\n", lines[1]]))
+    tail = journal.Tail(path)
+    seqs: list[int] = []
+    for _ in range(1000):
+        seqs += [record.seq for record in tail.read(100)]
+        if tail.is_at_end:
+            break
+    assert (seqs, tail.damaged_line, tail.is_at_end) == ([0, 1], 2, True)
+
+
+def test_a_journal_is_missing_where_trials_have_run(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "one")
+    run.create()
+    assert journal.missing(run) is None
+    run.trial(3).mkdir()
+    lost = journal.missing(run)
+    assert lost is not None
+    assert lost.cause == (
+        f"The journal {run.journal} is missing, though trials have run: the directory is damaged."
+    )
+    run.journal.touch()
+    lost = journal.missing(run)
+    assert lost is not None
+    assert "is empty, though" in lost.cause
+    _write(run.journal, "one")
+    assert journal.missing(run) is None

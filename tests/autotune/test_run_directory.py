@@ -82,3 +82,35 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert [p.name for p in path.parent.iterdir()] == ["file.json"]
     write_json(path, {"a": "é"})
     assert path.read_text() == '{\n  "a": "é"\n}\n'
+
+
+def test_a_directory_that_is_gone_is_not_made_anew_where_that_is_not_wanted(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "gone" / "file", "text", make_directory=False)
+    assert [*tmp_path.iterdir()] == []
+    write_atomically(tmp_path / "file", "text", make_directory=False)
+    assert (tmp_path / "file").read_text() == "text"
+
+
+def test_commands_name_a_run_so_that_they_find_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = RunDirectory(Path("autotune-runs", "one"))
+    assert (usual.called, usual.root_options) == ("one", ())
+    assert usual.resume_command == "autotune tune --resume --name one"
+    other = RunDirectory(Path("my runs", "one"))
+    assert (other.called, other.root_options) == ("my runs/one", ("--run-dir", "my runs"))
+    assert other.resume_command == "autotune tune --resume --name one --run-dir 'my runs'"
+    monkeypatch.setenv("AUTOTUNE_RUN_DIR", "elsewhere")
+    assert usual.called == "autotune-runs/one", "its name would be looked for elsewhere"
+    assert usual.root_options == ("--run-dir", "autotune-runs")
+
+
+def test_a_run_has_its_name_from_wherever_it_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(tmp_path, "one")
+    for place, word in ((run.path, "."), (run.control, "..")):
+        monkeypatch.chdir(place)
+        assert find(Path("autotune-runs"), word) == run

@@ -33,6 +33,7 @@ def test_a_run_that_is_worked_on_is_left_alone_whoever_wants_it(tmp_path: Path) 
         assert raised.value.cause == f"The run 'one' is already being worked on by {who}."
         assert raised.value.remedy is not None
         assert "--resume" not in raised.value.remedy
+        assert f"`autotune tui {run.path}`" in raised.value.remedy
     assert run.request.read_bytes() == asked
     assert [request.text for request in control.take(run.control)] == ["for the engine that runs"]
     check_free(run, own_process=os.getpid())
@@ -60,3 +61,23 @@ def test_an_interface_that_is_not_there_is_refused_before_anything_is_loaded(
     # One rank, or one that stands for all, has nobody to reach.
     check_link(runs.demo_request())
     check_link(replace(TWO, alone=True))
+
+
+def test_a_fresh_start_moves_the_whole_story_aside(tmp_path: Path) -> None:
+    run = runs.write_run(tmp_path, "one", runs.searching("one"))
+    for text in ("first", "second"):
+        run.trial(0).mkdir(exist_ok=True)
+        (run.trial(0) / "output.log").write_text(text)
+        prepare(runs.demo_request(), tmp_path, "one", fresh=True, resume=False)
+        assert [*run.trials.iterdir()] == []
+    kept = [path.read_text() for path in run.path.glob("trials.*/000/output.log")]
+    assert sorted(kept) == ["first", "second"]
+    assert len([*run.path.glob("journal.jsonl.*")]) == 1
+
+
+def test_another_job_is_told_how_to_resume_the_run_where_it_is(tmp_path: Path) -> None:
+    run = runs.write_run(tmp_path / "my runs", "one", runs.searching("one"))
+    other = replace(runs.demo_request(), processes=2, alone=True)
+    with pytest.raises(UsageError) as raised:
+        prepare(other, run.path.parent, "one", fresh=False, resume=True)
+    assert f"--resume --name one --run-dir '{run.path.parent}'`" in (raised.value.remedy or "")

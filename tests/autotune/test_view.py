@@ -26,7 +26,7 @@ from autotune.events import (
     record_adapter,
 )
 from autotune.outcome import Stopped
-from autotune.view import RunView, bytes_of, fold
+from autotune.view import RunView, bytes_of, fold, without_engine
 from probes.link import Link
 from tests.testing import runs
 
@@ -218,3 +218,15 @@ def test_a_trial_of_another_engine_is_told_apart_and_costs_no_budget() -> None:
     assert view.running is None
     resumed = fold(runs.records([runs.started("one", resumed=True)]), view)
     assert resumed.trial(7) == received
+
+
+def test_what_ran_when_its_engine_died_is_lost() -> None:
+    here = TrialProgressed(number=3, stage="speed")
+    view = fold(runs.records([*runs.searching("one"), _started(3), here]))
+    left = without_engine(view)
+    assert [trial.state for trial in left.trials][-1] == "lost"
+    assert (left.running, left.progress) == (None, None)
+    assert (view.num_search_trials, left.num_search_trials) == (4, 3)
+    assert left.trials[:3] == view.trials[:3]
+    over = fold(runs.records(runs.searching("one")))
+    assert without_engine(over) is over

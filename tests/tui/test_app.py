@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from autotune.run_directory import RunDirectory
 from tests.tui import driving, stories
 from tests.tui.driving import Driver, drive, shows, until
 from tui.app import AutotuneApp
+from tui.last_words import as_known, last_words
+from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.widgets.trial_table import TrialTable
 
@@ -35,6 +39,11 @@ def table(app: AutotuneApp) -> TrialTable:
 def front(app: AutotuneApp) -> RunScreen:
     assert app.front is not None
     return app.front
+
+
+def toasts(app: AutotuneApp) -> list[str]:
+    """What was told in the corner, the latest last; a picture may break it anywhere."""
+    return [str(toast.message) for toast in app._notifications]
 
 
 def end_engine(run: RunDirectory, *, exit_code: int = 130, form: str = "running") -> None:
@@ -313,3 +322,109 @@ def test_the_theme_changes_by_a_key(running: RunDirectory) -> None:
         assert not app.current_theme.dark
 
     drive(app, (80, 24), body)
+
+
+def test_a_run_directory_that_is_gone_is_never_made_anew(tmp_path: Path) -> None:
+    run = stories.make(tmp_path, "running")
+    app = app_of(run)
+
+    async def body(pilot: Driver) -> None:
+        shutil.rmtree(run.path)
+        # At once: the engine still counts as alive.
+        await pilot.press("P")
+        assert toasts(app)[-1] == "The run cannot be asked: its directory is gone."
+        await pilot.press("y")
+        assert app.clipboard == f"autotune trial {run.path} 9"
+        assert toasts(app)[-1] == (
+            "Copied the command. The run's last-copy.txt cannot be written: its directory is gone."
+        )
+        await until(pilot, lambda: not app.latest.is_alive)
+        await shows(pilot, "✗ directory gone")
+        await pilot.press("y", "N")
+        assert toasts(app)[-1] == "No engine works on this run, and notes are written by it."
+        assert not run.path.exists()
+        await pilot.press("q")
+
+    drive(app, (100, 30), body)
+
+
+def test_a_killed_run_shows_no_trial_that_runs(tmp_path: Path) -> None:
+    events = [*stories.searching(), *stories.running_trial()]
+    run = stories.write(tmp_path, events, latest=stories.progress(stage="speed"))
+    app = app_of(run)
+
+    async def body(pilot: Driver) -> None:
+        await shows(pilot, "⊘ lost")
+        assert "▸ running" not in driving.text(app)
+        await pilot.press("slash", *"state:lost", "enter")
+        await until(pilot, lambda: table(app).num_shown == 1)
+        await pilot.press("enter")
+        await shows(pilot, "Lost: it was running when its engine ended.")
+        await pilot.press("Y", "o")
+        assert "lost, it was running when its engine ended" in app.clipboard
+        await pilot.press("n")
+        await shows(pilot, "It is the last trial.")
+
+    drive(app, (140, 40), body)
+
+
+def test_what_was_asked_of_one_run_is_not_asked_of_another(tmp_path: Path) -> None:
+    one, other = (
+        stories.write(tmp_path, stories.searching(), alive=True, name=name)
+        for name in ("one", "other")
+    )
+    app = app_of(one, owns_run=True)
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("q", "f")
+        assert asked(one) == [("stop", "SIGINT")]
+        app.attach(other)
+        await until(pilot, lambda: app.latest.is_read)
+        await pilot.press("ctrl+c")
+        await shows(pilot, "What should become of it?")
+        assert asked(other) == []
+        # It ends while the question stands there, and was watched.
+        stories.append(other, stories.gave_up(), first_seq=len(stories.searching()))
+        other.lease.unlink()
+        await until(pilot, lambda: not app.latest.is_alive)
+        await pilot.press("d")
+        await until(pilot, lambda: not app.is_running)
+
+    drive(app, (80, 24), body)
+    assert app.return_value == 5
+
+
+def test_the_code_of_a_command_is_that_of_its_own_run(tmp_path: Path) -> None:
+    own = stories.write(tmp_path, stories.searching(), alive=True, name="own")
+    other = stories.write(tmp_path, [*stories.searching(), *stories.gave_up()], name="other")
+    app = app_of(own, owns_run=True)
+
+    async def body(pilot: Driver) -> None:
+        app.attach(other)
+        await until(pilot, lambda: app.latest.is_read)
+        await pilot.press("q")
+
+    drive(app, (80, 24), body)
+    assert app.return_value == 0, "its own run goes on"
+
+
+def test_an_engine_that_never_said_a_word_is_no_success(tmp_path: Path) -> None:
+    run = stories.write(tmp_path, [])
+    run.engine_log.touch()
+    os.utime(run.request, (0, 0))
+    app = app_of(run, owns_run=True)
+
+    async def body(pilot: Driver) -> None:
+        await shows(pilot, "it ended before its first word")
+        await pilot.press("q")
+
+    drive(app, (80, 24), body)
+    assert app.return_value == 1
+
+
+def test_last_words_know_a_run_that_was_left_before_it_was_read(tmp_path: Path) -> None:
+    run = stories.make(tmp_path / "autotune-runs", "running")
+    lines = last_words(as_known(RunNow(directory=run)), 0)
+    assert lines[0].startswith(f"Run {stories.NAME}: ▸ searching")
+    assert lines[-1] == f"  The run goes on. Look again: autotune tui {run.path}"
+    assert as_known(RunNow()) == RunNow()

@@ -13,7 +13,8 @@ from autotune.run_directory import RunDirectory
 from tests.tui import answers, driving, goldens, stories
 from tests.tui.driving import shows, text, until
 from tests.tui.scripted import ScriptedChildren
-from tui import children
+from tui import children, clipboard
+from tui.answer import files
 from tui.app import AutotuneApp
 from tui.screens import export as export_screen
 
@@ -131,6 +132,38 @@ def test_an_alternative_is_taken_and_written_by_the_child(
     driving.drive(_app(run), (100, 40), body)
 
 
+def test_an_answer_without_alternatives_says_so(tmp_path: Path, scripted: ScriptedChildren) -> None:
+    document = answers.document()
+    document["recommendation"]["alternatives"] = []  # type: ignore[index,call-overload]
+    run = answers.finished(tmp_path, document)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("5")
+        await shows(pilot, "use 32×2 instead of 8×8")
+        await pilot.press("t")
+        await shows(pilot, "There is no alternative")
+        assert "use 32×2 instead of 8×8" in text(pilot.app)
+
+    driving.drive(_app(run), (100, 40), body)
+
+
+def test_a_damaged_journal_is_told_above_the_answer(
+    tmp_path: Path, scripted: ScriptedChildren
+) -> None:
+    run = answers.finished(tmp_path)
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    run.journal.write_bytes(b"".join([*lines[:5], b"{ broken\n", *lines[6:]]))
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "finished, journal damaged")
+        await shows(pilot, " now   Line 6 of")
+        await pilot.press("5")
+        await shows(pilot, "use 32×2 instead of 8×8")
+        assert "Line 6 of" in text(pilot.app)
+
+    driving.drive(_app(run), (140, 40), body)
+
+
 def test_nothing_is_overwritten_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The refusal is that of the real child; only what it would write is a script."""
     monkeypatch.chdir(tmp_path)
@@ -207,9 +240,11 @@ def test_a_stopped_run_tells_how_far_it_came(tmp_path: Path, scripted: ScriptedC
         await shows(pilot, "no answer: stopped")
         shown = text(pilot.app)
         assert "✗ Stopped by SIGINT." in shown
-        assert "--resume" in shown
+        command = f"autotune tune --resume --name {run.name} --run-dir {tmp_path}"
         await pilot.press("y")
-        assert pilot.app.clipboard == f"autotune show {run.path}"
+        assert pilot.app.clipboard == command
+        await pilot.press("t")
+        await shows(pilot, "The run has no answer yet.")
         scripted.answers["tune"] = {"error": {"cause": "The disk is full.", "remedy": "Clear it."}}
         await pilot.press("g")
         await shows(pilot, "✗ The disk is full. Clear it.")
@@ -219,5 +254,53 @@ def test_a_stopped_run_tells_how_far_it_came(tmp_path: Path, scripted: ScriptedC
         await pilot.press("g")
         await until(pilot, lambda: scripted.num_asked("tune") == 2)
         await until(pilot, lambda: "The disk is full" not in text(pilot.app))
+
+    driving.drive(_app(run), (100, 40), body)
+
+
+def test_files_of_one_run_are_never_shown_as_those_of_another(
+    tmp_path: Path, scripted: ScriptedChildren, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    one, other = answers.finished(tmp_path), answers.finished(tmp_path / "other")
+    app = _app(one)
+
+    def answer(words: list[str]) -> Document:
+        # Somebody opens another run while the files are being written.
+        app.attach(other)
+        return _said(words)
+
+    scripted.answers = {"export": answer}
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("5")
+        await shows(pilot, "6 files in out")
+        await pilot.press("w")
+        await shows(pilot, "Write the files of the answer")
+        await pilot.press("ctrl+u", *"mine", "enter")
+        await shows(pilot, "6 files written to")
+        await until(pilot, lambda: app.latest.is_read)
+        await shows(pilot, "6 files in out")
+        assert "6 files in mine" not in text(pilot.app)
+
+    driving.drive(app, (100, 40), body)
+
+
+def test_a_whole_file_is_copied_however_long_it_is(
+    tmp_path: Path, scripted: ScriptedChildren
+) -> None:
+    run = answers.finished(tmp_path)
+    long = "x" * (files.MAX_PREVIEW_BYTES + 5)
+    (tmp_path / "out" / "recommendation.json").write_text(long)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("5")
+        await shows(pilot, "6 files in out")
+        await pilot.press("Y")
+        assert clipboard.last_copy(run).read_text() == f"{long}\n"
+        (tmp_path / "out" / "recommendation.json").unlink()
+        await pilot.press("Y")
+        await shows(pilot, "cannot be read: No such file")
+        assert clipboard.last_copy(run).read_text() == f"{long}\n"
 
     driving.drive(_app(run), (100, 40), body)

@@ -55,6 +55,20 @@ def test_a_long_log_keeps_its_last_lines(tmp_path: Path) -> None:
     assert read_all(path).starts_late
 
 
+def test_a_log_says_whether_more_of_it_waits(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    reader = LogReader(path)
+    path.write_bytes(b"x" * 99 + b"\n")
+    assert looked(reader) == ("x" * 99,)
+    assert not reader.has_more, "it may grow all the time, and is looked at as seldom as others"
+    path.write_bytes((b"y" * 99 + b"\n") * 6000)
+    waiting = []
+    while reader.look() is not None:
+        waiting.append(reader.has_more)
+    assert waiting == [True, True, False]
+    assert len(reader.now.lines) == MAX_LINES
+
+
 @pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """What the noisy job of the cases prints, both streams as a trial's log takes them."""

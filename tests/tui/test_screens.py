@@ -245,7 +245,7 @@ def test_a_run_that_cannot_be_read_says_so(here: Path) -> None:
     app = AutotuneApp(run, unix_time=driving.clock)
 
     async def body(pilot: Driver) -> None:
-        await driving.shows(pilot, "The run cannot be read")
+        await driving.shows(pilot, "cannot be read: Is a directory.")
         assert app.screen.query_one(Headline).said
 
     driving.drive(app, (80, 24), body)

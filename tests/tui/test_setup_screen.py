@@ -398,3 +398,58 @@ def test_the_picker_goes_up_and_completes(tmp_path: Path, scripted: ScriptedChil
         assert _screen(pilot).query_one("#field-model", FormField).value == "a/minilm"
 
     driving.drive(_app(), (80, 24), body)
+
+
+def test_a_path_that_is_half_typed_ends_nothing(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("enter", "tilde", *"nobody")
+        await pilot.pause(0.2)
+        await pilot.press("ctrl+o")
+        await shows(pilot, "../  the directory above")
+        await pilot.press("escape")
+        assert _screen(pilot).query_one("#field-model", FormField).value == "~nobody"
+
+    driving.drive(_app(), (80, 24), body)
+
+
+def test_columns_of_the_same_name_are_one_entry(scripted: ScriptedChildren) -> None:
+    scripted.answers["look"] = {**LOOKED, "columns": ["text", "label", "text"]}
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "label (found)")
+        pilot.app.screen.query_one("#field-label-column", FormField).take_focus()
+        await pilot.press("ctrl+o")
+        await shows(pilot, "type to narrow down")
+        await pilot.press("down", "enter")
+        await until(
+            pilot,
+            lambda: _screen(pilot).query_one("#field-label-column", FormField).value == "label",
+        )
+
+    driving.drive(_app(COMPLETE), (100, 30), body)
+
+
+def test_the_form_of_a_run_keeps_its_successor_beside_it(
+    tmp_path: Path, scripted: ScriptedChildren
+) -> None:
+    run = stories.make(tmp_path / "my runs", "finished")
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("1", "y")
+        assert f"--run-dir '{run.path.parent}'" in pilot.app.clipboard
+
+    driving.drive(_app(run=run), (80, 24), body)
+
+
+def test_a_run_that_is_being_started_is_not_started_twice(scripted: ScriptedChildren) -> None:
+    scripted.waits = {"tune"}
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "3 configurations")
+        await pilot.press("r")
+        await until(pilot, lambda: scripted.num_asked("tune") == 1)
+        await pilot.press("r")
+        await shows(pilot, "The run is being started.")
+        assert (scripted.num_asked("tune"), scripted.given_up) == (1, [])
+
+    driving.drive(_app(COMPLETE), (80, 24), body)

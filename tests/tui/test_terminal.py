@@ -204,3 +204,37 @@ def test_a_terminal_that_cannot_repaint_gets_lines_and_the_code_of_the_run(
     with contextlib.closing(Terminal(directory, "", "tui", "one", variables=variables)) as tty:
         assert tty.wait() == 5
     assert "\x1b" not in tty.bytes.decode()
+
+
+def test_control_c_again_and_again_on_a_finished_run_leaves_as_once_does(tmp_path: Path) -> None:
+    stories.make(tmp_path / "autotune-runs", "finished")
+    tty = Terminal(tmp_path, "", "tui", stories.NAME, module="autotune")
+    with contextlib.closing(tty):
+        tty.read_until("finished")
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                tty.type("\x03")
+            tty.read_for(0.005)
+            if b"autotune show" in tty.bytes:
+                break
+        assert tty.wait() == 0
+        after = assert_restored(tty).decode()
+    assert "^C" not in after
+    assert f"Run {stories.NAME}: ✓ finished" in after
+    assert f"  next   autotune show {stories.NAME}\r\n" in after
+
+
+def test_interrupts_from_outside_cut_no_last_words_off(tmp_path: Path) -> None:
+    """Where somebody starts the UI by itself, nobody else keeps the terminal from sending them."""
+    stories.make(tmp_path / "autotune-runs", "finished")
+    run = f"autotune-runs/{stories.NAME}"
+    with contextlib.closing(Terminal(tmp_path, "", run, module="tui")) as tty:
+        tty.read_until("finished")
+        for _ in range(200):
+            tty.signal(signal.SIGINT)
+            tty.read_for(0.005)
+            if b"autotune show" in tty.bytes:
+                break
+        assert tty.wait() == 0
+        after = assert_restored(tty).decode()
+    assert f"  next   autotune show {stories.NAME}\r\n" in after

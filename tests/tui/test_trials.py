@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.events import Origin, SpacePlanned
+from autotune.events import Document, Origin, SpacePlanned
 from autotune.outcome import Exchange, Measured
 from autotune.view import RunView, TrialView, fold
 from tests.testing import runs
@@ -243,7 +243,13 @@ def test_predictions_come_from_candidates_and_trials(view: RunView) -> None:
     found = all_predicted_bytes(replace(view, space=space, trials=(trial,)))
     assert found == {runs.BASELINE: GIB, trial.configuration: 2 * GIB}
     assert all_predicted_bytes(view) == {}
-    told = all_predicted_bytes(replace(view, foreseen=runs.foreseen()))
+    odd: Document = {
+        "configuration": {"knob_of_a_newer_version": 1},
+        "predicted": {"total_bytes": GIB},
+    }
+    foreseen = runs.foreseen()
+    foreseen = replace(foreseen, candidates=(odd, *foreseen.candidates))
+    told = all_predicted_bytes(replace(view, foreseen=foreseen))
     assert told == {runs.BASELINE: GIB, runs.BEST: 2 * GIB, runs.TOO_LARGE: 9 * GIB}
 
 

@@ -77,6 +77,15 @@ def foreseen() -> tuple[AnswerFile, ...]:
     )
 
 
+def whole(path: Path) -> str:
+    """The text of a file, however long it is.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
 def preview(file: AnswerFile) -> tuple[str, str]:
     """The text of a file and the language it is in; a sentence where it cannot be read."""
     if file.path is None:

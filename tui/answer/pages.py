@@ -102,9 +102,16 @@ def no_answer(now: RunNow, width: int) -> list[Content]:
     return rows or [Content("  Nothing has happened yet.")]
 
 
+def trouble(now: RunNow, width: int) -> Iterator[Content]:
+    """What is wrong with the run's directory, above an answer that could be read all the same."""
+    if now.trouble is not None:
+        top = Content.assemble("  ", mark("wrong"), " ")
+        yield from hanging(top, one_line(f"{now.trouble.cause} {now.trouble.remedy}"), width)
+
+
 def _goes_on(now: RunNow) -> bool:
     """Whether an answer may still come."""
-    return now.is_alive or now.view.started is None
+    return now.form in ("running", "empty")
 
 
 def unfinished(now: RunNow, width: int) -> Iterator[Content]:
@@ -125,10 +132,11 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
         top = Content.assemble("  ", mark("wrong"), " ")
         yield from hanging(top, cause, width, tone="bold")
         yield from hanging("    ", remedy, width)
-        if now.view.recommendation is None and now.state != "nothing feasible":
+        if words.how_to_go_on(now):
             yield from hanging(
                 "    ",
-                f"{bindings.shown('export.go_on')} goes on with it from here.",
+                f"{bindings.shown('export.go_on')} goes on with it from here, "
+                f"{bindings.shown('export.copy')} copies the command.",
                 width,
                 tone="$text-muted",
             )
@@ -143,7 +151,7 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
     nearest = without.nearest(now.view)
     if nearest:
         yield from hanging("  nearest to fit  ", nearest, width)
-    failure = without.first_failure(now.view)
+    failure = without.first_failure(now)
     if failure is not None:
         yield from hanging("  first failure   ", f"{failure[0]} {failure[1]}", width)
     if now.view.recommendation is None and now.state != "nothing feasible":

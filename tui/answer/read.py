@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
 
-from pydantic import BeforeValidator, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from autotune.configuration import Configuration
 from autotune.events import Document
@@ -35,7 +35,7 @@ class Memory:
 class Readings:
     """What was measured of a configuration."""
 
-    samples_per_s: float
+    samples_per_s: Annotated[float, Field(gt=0)]
     samples_per_s_ci95: _Pair
     memory: Memory
 

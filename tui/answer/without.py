@@ -13,7 +13,8 @@ from autotune.display.output import one_line
 from autotune.outcome import Failed, OutOfMemory
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView
-from tui.trials import readings
+from tui.run_now import RunNow
+from tui.trials import readings, story
 from tui.trials.readings import CONFIRMED_WORD
 
 Progress: TypeAlias = Literal["ok", "asking", "open"]
@@ -32,7 +33,8 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
     """What is done, what is going on and what is missing, in order."""
     now: Progress = "asking" if is_alive else "open"
     probed = view.machine is not None
-    probing = f"probing {one_line(view.probing.probe)}" if view.probing is not None else ""
+    is_probing = view.probing is not None and is_alive
+    probing = f"probing {one_line(view.probing.probe)}" if view.probing and is_probing else ""
     yield Station(
         mark="ok" if probed else now,
         what="machine probed",
@@ -138,11 +140,11 @@ def nearest(view: RunView) -> str:
     return f"#{number} {configuration} needs {format_bytes(need)} or more{allowed}"
 
 
-def first_failure(view: RunView) -> tuple[str, str] | None:
+def first_failure(now: RunNow) -> tuple[str, str] | None:
     """Cause and remedy of the first trial that failed; None where none did."""
-    for trial in view.trials:
+    for trial in now.view.trials:
         if isinstance(trial.outcome, Failed):
-            remedy = trial.outcome.remedy or f"autotune trial {view.run} {trial.number} repeats it."
+            remedy = trial.outcome.remedy or f"{story.command_again(trial, now)} repeats it."
             return f"#{trial.number}: {one_line(trial.outcome.cause)}", one_line(remedy)
     return None
 

@@ -54,14 +54,17 @@ class Found:
         return self.machine is None and not self.readings and self.running is None
 
 
-def of_run(view: RunView) -> Found:
-    """What a run knows of its machine."""
+def of_run(view: RunView, *, is_alive: bool = True) -> Found:
+    """What a run knows of its machine; where no engine works on it, nothing is measured now."""
     if view.machine is not None:
         return of_machine(view.machine.machine, _limit(view.machine), origin="this run")
     if view.probing is None:
         return Found()
+    readings = tuple(_readings(view.probing.readings))
+    if not is_alive:
+        return Found(readings=readings, origin="this run")
     return Found(
-        readings=tuple(_readings(view.probing.readings)),
+        readings=readings,
         running=one_line(view.probing.probe),
         num_waiting=view.probing.num_probes - view.probing.number,
         origin="this run",

@@ -44,7 +44,7 @@ class CopyTrial:
             Choice(id="outcome", key="o", text="how it ended, and why it was tried"),
         ]
         if log is not None:
-            choices.append(Choice(id="log", key="l", text="the whole log"))
+            choices.append(Choice(id="log", key="l", text="the log, as far as it is shown"))
 
         def answered(answer: str) -> None:
             match answer:

@@ -14,10 +14,10 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from autotune.display.output import one_line
 from autotune.events import Document
+from autotune.run_directory import RunDirectory
 from autotune.view import RunView
 from tui import bindings
 from tui.answer import commands, files, pages, verdict
@@ -30,11 +30,14 @@ from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
 from tui.widgets.file_preview import FilePreview
 from tui.widgets.one_line import OneLine
+from tui.widgets.options import refill
 from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark, padded
 from tui.widgets.rule import Rule
+from tui.words import how_to_go_on
 
 EXPORT_LIMIT_S = 1000.0
+_NO_ANSWER = "The run has no answer yet."
 
 
 class ExportScreen(RunScreen):
@@ -49,6 +52,8 @@ class ExportScreen(RunScreen):
         self._children = children or Children()
         self._answer: Answer | None = None
         self._document: Document | None = None
+        self._of_run: RunDirectory | None = None
+        """What answer and document are of."""
         self._taken = 0
         """Which of the offers is taken; 0 is the recommended one."""
         self._written: dict[str | None, tuple[AnswerFile, ...]] = {}
@@ -98,10 +103,9 @@ class ExportScreen(RunScreen):
 
     def show_run(self, now: RunNow) -> None:
         """Shows the answer, or why there is none."""
-        if now.view.recommendation is not self._document:
-            self._document = now.view.recommendation
-            self._taken = 0
-            self._written = {}
+        if now.view.recommendation is not self._document or now.directory != self._of_run:
+            self._document, self._of_run = now.view.recommendation, now.directory
+            self._taken, self._written, self._said = 0, {}, ""
         found = answer_of(now.view.recommendation)
         had_answer, self._answer = self._answer, found if isinstance(found, Answer) else None
         if isinstance(found, str):
@@ -153,7 +157,7 @@ class ExportScreen(RunScreen):
 
     def _show_answer(self, answer: Answer, offer: Offer, view: RunView, width: int) -> None:
         confirmed = view.confirmed
-        top = list(pages.head(answer, confirmed, width))
+        top = [*pages.trouble(self.now, width), *pages.head(answer, confirmed, width)]
         if offer.kind is not None:
             note = verdict.against(offer, answer, view)
             top += hanging("  taken     ", f"{note}, by the search; {offer.reason}", width)
@@ -167,7 +171,7 @@ class ExportScreen(RunScreen):
             for one in answer.offers
         ]
         self.query_one("#rule-offers", Rule).tell(f"{bindings.shown('export.take')} takes the next")
-        _refill(offers, [str(one.kind) for one in answer.offers], options)
+        refill(offers, [str(one.kind) for one in answer.offers], options)
         has_others = len(answer.offers) > 1
         for widget in self.query("#offers, #rule-offers"):
             widget.display = has_others
@@ -185,7 +189,7 @@ class ExportScreen(RunScreen):
             state = mark("ok" if one.path is not None and one.consumer else "open")
             read = f"read by {one.consumer}" if one.consumer else files.PURPOSES.get(one.name, "")
             rows.append(Content.assemble(state, f" {padded(one.name, 25)} {padded(read, room)}"))
-        _refill(self.query_one("#files", OptionList), [one.name for one in found], rows)
+        refill(self.query_one("#files", OptionList), [one.name for one in found], rows)
         self._show_preview()
 
     def _show_preview(self) -> None:
@@ -236,7 +240,11 @@ class ExportScreen(RunScreen):
 
     def action_take_other(self) -> None:
         """Takes the next offer instead."""
-        if self._answer is not None:
+        if self._answer is None:
+            self.owner.say(_NO_ANSWER)
+        elif len(self._answer.offers) < 2:
+            self.owner.say("There is no alternative: the run offers its recommendation alone.")
+        else:
             self._take((self._taken + 1) % len(self._answer.offers))
 
     def _take(self, number: int) -> None:
@@ -247,6 +255,7 @@ class ExportScreen(RunScreen):
     def action_preview(self) -> None:
         """Shows the file under the cursor in the place of the answer, or the answer again."""
         if self._answer is None:
+            self.owner.say(_NO_ANSWER)
             return
         self.toggle_class("-preview")
         if self.has_class("-preview"):
@@ -272,7 +281,7 @@ class ExportScreen(RunScreen):
         """Asks where to, and writes the files of what is taken."""
         offer, directory = self._offer, self.now.directory
         if offer is None or directory is None:
-            self._say("There is nothing to write: the run has no answer yet.", is_fine=False)
+            self._say(f"There is nothing to write. {_NO_ANSWER}", is_fine=False)
             return
         if self._doing:
             return
@@ -301,20 +310,23 @@ class ExportScreen(RunScreen):
 
     @work(exclusive=True, group="write", exit_on_error=False)
     async def _write(self, words: list[str], offer: Offer) -> None:
+        run = self.now.directory
         answer = await self._ask(
             "autotune export: writes the files, each is read back by its consumer", words
         )
+        event = files.exported(answer.document or {})
+        number, place = len(event.files), event.directory
+        told = f"{number} files written to {place}, each read back by its consumer."
+        if run != self.now.directory:
+            # Another run is looked at meanwhile, and these are not its files.
+            self.owner.say(told if answer.error is None else answer.error[0])
+            return
         if answer.error is not None:
             self._refused(words, offer, *answer.error)
             return
-        event = files.exported(answer.document or {})
         self._written[offer.kind] = files.of_export(event)
         self.query_one(FilePreview).forget()
-        self._say(
-            f"{len(event.files)} files written to {event.directory}, each read back by its "
-            "consumer.",
-            is_fine=True,
-        )
+        self._say(told, is_fine=True)
         self._show()
 
     def _refused(self, words: list[str], offer: Offer, cause: str, remedy: str | None) -> None:
@@ -350,8 +362,11 @@ class ExportScreen(RunScreen):
 
     @work(exclusive=True, group="write", exit_on_error=False)
     async def _resume(self, words: list[str]) -> None:
+        run = self.now.directory
         answer = await self._ask("autotune tune --resume: starts an engine", words)
-        if answer.error is not None:
+        if run != self.now.directory:
+            self.owner.say("The run goes on." if answer.error is None else answer.error[0])
+        elif answer.error is not None:
             cause, remedy = answer.error
             self._say(f"{cause} {remedy or ''}", is_fine=False)
         else:
@@ -361,33 +376,34 @@ class ExportScreen(RunScreen):
         """Copies the command that writes the files of what is taken, or goes on with the run."""
         offer, directory = self._offer, self.now.directory
         if directory is None:
+            self.owner.say("There is no command yet: no run is chosen.")
+            return
+        go_on = how_to_go_on(self.now)
+        if offer is None and go_on:
+            self.owner.copy(go_on, "the command")
             return
         own = self._files
         place = own[0].path.parent if own and own[0].path is not None else directory.out
-        words = (
+        command = (
             commands.show(directory)
             if offer is None
             else commands.export(directory, str(place), offer)
         )
-        self.owner.copy(shlex.join(["autotune", *words]), "the command")
+        self.owner.copy(shlex.join(["autotune", *command]), "the command")
 
     def action_copy_file(self) -> None:
         """Copies the file under the cursor."""
         found = self._files
         at = self.query_one("#files", OptionList).highlighted
-        if at is not None and at < len(found) and found[at].path is not None:
-            self.owner.copy(files.preview(found[at])[0], found[at].name)
-        else:
-            self.owner.say(
-                f"The file is not written yet: {bindings.shown('export.write')} writes it."
-            )
-
-
-def _refill(listed: OptionList, ids: list[str], rows: list[Content]) -> None:
-    """Fills a list again; the cursor stays on the entry of the same name."""
-    before = listed.highlighted_option
-    listed.set_options([Option(row, id=name) for name, row in zip(ids, rows, strict=True)])
-    if not ids:
-        return
-    kept = before.id if before is not None else None
-    listed.highlighted = ids.index(kept) if kept in ids else 0
+        if self._answer is None:
+            self.owner.say(_NO_ANSWER)
+            return
+        path = found[at].path if at is not None and at < len(found) else None
+        if path is None:
+            writes = bindings.shown("export.write")
+            self.owner.say(f"The file is not written yet: {writes} writes it.")
+            return
+        try:
+            self.owner.copy(files.whole(path), path.name)
+        except OSError as error:
+            self.owner.say(f"{path} cannot be read: {error.strerror}.", is_warning=True)

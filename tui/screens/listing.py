@@ -36,7 +36,8 @@ class Listing(ModalScreen[str | None]):
     def __init__(self, title: str, entries: Sequence[tuple[str, str]]) -> None:
         super().__init__()
         self._title = title
-        self._entries = tuple(entries)
+        # A value is chosen by itself: the same one twice, as a column may be, is one entry.
+        self._entries = tuple(dict(entries).items())
 
     def compose(self) -> ComposeResult:
         """A title, the line to type in and the list."""

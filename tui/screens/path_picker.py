@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.setup.places import Place, Wanted, listed, shortened, split
+from tui.setup.places import Place, Wanted, listed, path_of, shortened, split
 from tui.widgets.rows import padded
 
 _HERE = "this directory"
@@ -45,8 +45,8 @@ class PathPicker(ModalScreen[str | None]):
         super().__init__()
         self._title = title
         self._wanted = wanted
-        path = Path(start).expanduser() if start else Path()
-        directory = path if path.is_dir() else path.parent
+        path = path_of(start) if start else Path()
+        directory = path if _is_directory(path) else path.parent
         self._start = "" if str(directory) == "." else f"{directory}/"
         self._places: list[Place] = []
         self._directory: Path | None = None
@@ -74,8 +74,9 @@ class PathPicker(ModalScreen[str | None]):
         if directory != self._directory:
             try:
                 places = await asyncio.to_thread(listed, directory, self._wanted)
-            except OSError as error:
-                places, told = [], f"{directory}: {error.strerror}"
+            except (OSError, ValueError) as error:
+                reason = error.strerror if isinstance(error, OSError) else str(error)
+                places, told = [], f"{directory}: {reason}"
             self._places, self._directory = places, directory
         self._list(beginning, told)
 
@@ -157,6 +158,13 @@ class PathPicker(ModalScreen[str | None]):
     def action_back(self) -> None:
         """Takes none."""
         self.dismiss(None)
+
+
+def _is_directory(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _shown(place: Place) -> str:

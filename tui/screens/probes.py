@@ -89,7 +89,7 @@ class ProbesScreen(RunScreen):
     def _found(self) -> tuple[Found, Job]:
         """What is known, from whoever knows it best."""
         view = self.now.view
-        of_run = found.of_run(view)
+        of_run = found.of_run(view, is_alive=self.now.is_alive)
         if not of_run.is_empty:
             if self._own is not None and self._own.machine is not None and of_run.machine:
                 # Links are measured by a probe alone; the run's own figures stay.

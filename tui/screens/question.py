@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from tui import bindings
 from tui.owner import Choice
 
 KEYS = "a letter or enter answers · esc goes back"
@@ -68,7 +69,8 @@ class LeaveQuestion(Question):
     def __init__(self, *, in_trial: bool) -> None:
         super().__init__(
             "The run goes on. What should become of it?",
-            "Every finished trial is kept in any case. ^c again stops now.",
+            "Every finished trial is kept in any case. "
+            f"{bindings.shown('interrupt')} again stops now.",
             (
                 Choice(id="detach", key="d", text="Detach: leave, and let the run go on"),
                 Choice(

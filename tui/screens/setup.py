@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from autotune.display import output
 from autotune.events import Document
-from autotune.run_directory import RunDirectory, list_runs
+from autotune.run_directory import RunDirectory
 from tui import bindings
 from tui.children import Children, Reply
 from tui.machine.found import Found, of_plan
@@ -27,9 +27,10 @@ from tui.screens.listing import Listing
 from tui.screens.path_picker import PathPicker
 from tui.setup import checks
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
-from tui.setup.form import ON, JobForm
+from tui.setup.form import ON, SWITCHES, JobForm
 from tui.setup.inquiry import Inquiry
-from tui.setup.request import form_of_request
+from tui.setup.places import path_of, runs_in
+from tui.setup.request import form_of_run
 from tui.widgets.form_field import WANTED, FormField
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
@@ -38,11 +39,6 @@ from tui.widgets.rule import Rule
 
 START_LIMIT_S = 120.0
 _WIDE = frozenset({"task", "model", "dataset", "out", "more"})
-_SWITCHES = {
-    "--resume": ("g", "Go on with that run, with every finished trial (--resume)"),
-    "--fresh": ("f", "Start over; its story is moved aside (--fresh)"),
-    "--force": ("f", "Replace those files (--force)"),
-}
 
 
 class SetupScreen(RunScreen):
@@ -60,6 +56,7 @@ class SetupScreen(RunScreen):
         """Whether somebody filled something in here."""
         self._inquiry = Inquiry(self._children, self._show)
         self._said = ""
+        self._is_starting = False
         self._is_composed = False
         self._fitted_to = 0
         """Width of the place that the rows are made for."""
@@ -109,11 +106,9 @@ class SetupScreen(RunScreen):
 
     def show_run(self, now: RunNow) -> None:
         """A form that nobody touched shows the job of the run that is looked at."""
-        started = now.view.started
-        if not self._is_touched and started is not None:
-            form = form_of_request(started.request)
-            if form != self._form:
-                self._fill(form)
+        form = None if self._is_touched else form_of_run(now)
+        if form is not None and form != self._form:
+            self._fill(form)
         self._show()
 
     def on_page_refit(self, event: Page.Refit) -> None:
@@ -267,6 +262,9 @@ class SetupScreen(RunScreen):
 
     def action_run(self) -> None:
         """Starts the job, if nothing is known to be wrong with it."""
+        if self._is_starting:
+            self.owner.say("The run is being started.")
+            return
         faults = self._inquiry.faults_of(self._form)
         if faults:
             self._said = f"not started: something is wrong{checks.places(faults)}"
@@ -296,13 +294,14 @@ class SetupScreen(RunScreen):
 
     @work(exclusive=True, group="start", exit_on_error=False)
     async def _start_child(self, form: JobForm, words: list[str]) -> None:
-        self._said = ""
+        self._said, self._is_starting = "", True
         self._inquiry.wait_for("autotune tune: starts the run")
         try:
             answer = await self._children.ask(
                 ["tune", *words, "--detach", "--json"], time_limit_s=START_LIMIT_S
             )
         finally:
+            self._is_starting = False
             self._inquiry.wait_for("")
         path = answer.path
         if answer.error is not None or path is None:
@@ -316,7 +315,7 @@ class SetupScreen(RunScreen):
         fault = self._inquiry.fault = form.fault(cause, remedy)
         self._said = "not started"
         self._show()
-        offered = [(flag, *_SWITCHES[flag]) for flag in fault.switches]
+        offered = [(flag, *SWITCHES[flag]) for flag in fault.switches]
         if offered:
             self.owner.ask_user(
                 cause,
@@ -369,12 +368,12 @@ class SetupScreen(RunScreen):
 
     def action_open_run(self) -> None:
         """Chooses one of the runs there are, and looks at it."""
-        root = Path(self._form["run_dir"] or self.owner.run_root).expanduser()
-        found = list_runs(root)
+        root = path_of(self._form["run_dir"] or str(self.owner.run_root))
+        found, why_none = runs_in(root)
         if not found:
-            self.owner.say(f"There is no run in {root} yet.")
+            self.owner.say(why_none)
             return
-        entries = [(str(run.path), output.one_line(run.name)) for run in reversed(found)]
+        entries = [(str(run.path), output.one_line(run.name)) for run in found]
 
         def chosen(path: str | None) -> None:
             if path is not None:

@@ -105,6 +105,8 @@ class TrialScreen(CopyTrial, RunScreen):
             self.owner.chosen_trial = numbers[at]
             self.show_run(self.now)
             self.bring_up_to_date()
+        else:
+            self.owner.say(f"It is the {'first' if by < 0 else 'last'} trial.")
 
     def action_follow_log(self) -> None:
         """Goes to the end of the log and follows it."""

@@ -13,6 +13,12 @@ from tui.setup.fields import BY_NAME, FIELDS, MORE, columns_of
 
 ON = "on"
 """Value of a switch that is on."""
+SWITCHES = {
+    "--resume": ("g", "Go on with that run, with every finished trial (--resume)"),
+    "--fresh": ("f", "Start over; its story is moved aside (--fresh)"),
+    "--force": ("f", "Replace those files (--force)"),
+}
+"""What a remedy may offer: a key for it, and what it would do."""
 _OWN_FLAGS = ("--json", "--detach", "--tui", "--display", "--dry-run")
 """What the form itself decides."""
 _FLAG = re.compile(r"--[a-z][a-z-]*[a-z]")
@@ -44,7 +50,7 @@ class Fault:
     def switches(self) -> tuple[str, ...]:
         """Switches of the command line that the remedy offers, such as `--resume`."""
         offered = _FLAG.findall(self.remedy or "")
-        return tuple(flag for flag in ("--resume", "--fresh", "--force") if flag in offered)
+        return tuple(flag for flag in SWITCHES if flag in offered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +80,7 @@ class JobForm:
         rest = [
             word
             for name, value in given.items()
-            if name not in BY_NAME and value not in (False, None)
+            if name not in BY_NAME and value is not None and value is not False
             for word in _words(f"--{name.replace('_', '-')}", value)
         ]
         more = shlex.join([*shlex.split(values.get(MORE.name, "")), *rest])
@@ -192,12 +198,19 @@ class JobForm:
         named = _first_field(cause)
         if named is not None:
             return named
+        if any(self._is_further_option(flag) for flag in map(str, _FLAG.findall(cause))):
+            return MORE.name
         values = [(self[name], name) for name in _QUOTED if self[name]]
         for value, name in sorted(values, key=lambda pair: -len(pair[0])):
             if value in cause:
                 return name
         opening = next((name for text, name in _OPENINGS.items() if cause.startswith(text)), None)
         return _first_field(remedy) or opening
+
+    def _is_further_option(self, flag: str) -> bool:
+        """Whether an option stands in the field for further ones."""
+        words = self.values.get(MORE.name, "").split()
+        return any(word.split("=")[0] == flag for word in words)
 
 
 def _first_field(text: str) -> str | None:

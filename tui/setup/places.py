@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from autotune.run_directory import RunDirectory, list_runs
 from autotune.workload.source import BUILDERS, file_kind
 
 Wanted: TypeAlias = Literal["model", "dataset", "directory"]
@@ -63,9 +64,10 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _directory_note(path: Path, wanted: Wanted) -> str:
-    if wanted == "model" and (path / "config.json").is_file():
+    # Path.is_file raises for a directory that may not be entered, which hides no other here.
+    if wanted == "model" and os.path.isfile(path / "config.json"):
         return "model"
-    if wanted == "dataset" and any((path / name).is_file() for name in _DATA_MARKERS):
+    if wanted == "dataset" and any(os.path.isfile(path / name) for name in _DATA_MARKERS):
         return "saved dataset"
     return ""
 
@@ -79,9 +81,24 @@ def _size(entry: os.DirEntry[str]) -> str:
         return ""
 
 
+def path_of(text: str) -> Path:
+    """The path that a text names; `~` of nobody that is known here stays as it is."""
+    # Path.expanduser raises for that, at a text that is only half typed.
+    return Path(os.path.expanduser(text))
+
+
+def runs_in(root: Path) -> tuple[list[RunDirectory], str]:
+    """The runs in a directory, newest first; where there are none, also why."""
+    try:
+        found = list_runs(root)
+    except OSError as error:
+        return [], f"{root} cannot be read: {error.strerror}."
+    return found[::-1], "" if found else f"There is no run in {root} yet."
+
+
 def split(text: str) -> tuple[Path, str]:
     """The directory that a beginning of a path is in, and what its name begins with."""
-    path = Path(text).expanduser()
+    path = path_of(text)
     if not text or text.endswith("/"):
         return path, ""
     return path.parent, path.name
@@ -94,7 +111,8 @@ def completion(text: str, wanted: Wanted) -> str | None:
         return None
     try:
         places = listed(directory, wanted)
-    except OSError:
+    except (OSError, ValueError):
+        # It is none, or what was typed can be none.
         return None
     for place in places:
         if place.name.casefold().startswith(beginning.casefold()):
@@ -105,9 +123,14 @@ def completion(text: str, wanted: Wanted) -> str | None:
 
 def shortened(path: Path) -> str:
     """The path as somebody here would type it: relative where it is below, else absolute."""
-    whole = Path(os.path.normpath(Path.cwd() / path.expanduser()))
+    path = path_of(str(path))
     try:
-        relative = whole.relative_to(Path.cwd())
+        here = Path.cwd()
+    except OSError:
+        # Somebody removed the directory that this program was started in.
+        return str(path)
+    whole = Path(os.path.normpath(here / path))
+    try:
+        return str(whole.relative_to(here))
     except ValueError:
         return str(whole)
-    return str(relative)

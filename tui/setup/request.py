@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from autotune.events import Document
 from autotune.units import parse_bytes
+from tui.run_now import RunNow
 from tui.setup.fields import MORE
 from tui.setup.form import ON, JobForm
 
@@ -21,6 +22,18 @@ _TO_MORE = (
     "learning_rate",
 )
 _SWITCHES = ("streaming", "packing", "trust_remote_code")
+
+
+def form_of_run(now: RunNow) -> JobForm | None:
+    """Fills a form in with what a run was asked for; None where that is not known."""
+    started = now.view.started
+    if started is None:
+        return None
+    form = form_of_request(started.request)
+    if now.directory is None or not now.directory.root_options:
+        return form
+    # Its successor is kept beside it.
+    return form.with_value("run_dir", str(now.directory.path.parent))
 
 
 def form_of_request(request: Document) -> JobForm:

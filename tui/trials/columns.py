@@ -271,7 +271,7 @@ def in_order(
     running, valued, others = [], [], []
     for trial in trials:
         value = column.value(trial, view)
-        if trial.outcome is None:
+        if trial.state == "running":
             running.append(trial)
         elif value is None:
             others.append(trial)

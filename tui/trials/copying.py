@@ -6,6 +6,7 @@ import json
 
 from autotune.display import wording
 from autotune.view import TrialView
+from tui import words
 from tui.run_now import RunNow
 from tui.trials import columns
 
@@ -24,8 +25,9 @@ def row(trial: TrialView, now: RunNow) -> str:
 
 def outcome(trial: TrialView, now: RunNow) -> str:
     """How the trial ended, and why it was tried."""
-    told = wording.outcome(trial.outcome) if trial.outcome is not None else "it runs"
+    told = words.lost(now) if trial.is_lost else wording.ending_of(trial)
     return (
         f"Trial {trial.number} of {now.name}, {trial.configuration}: "
-        f"{wording.WORDS[trial.state]}, {told}\nTried because: {trial.why or 'it was given'}"
+        f"{wording.WORDS[trial.state]}, {told}\n"
+        f"Tried because: {trial.why or 'it was given'}"
     )

@@ -122,7 +122,7 @@ def _number(name: str, text: str) -> float:
         if name == "step":
             return parse_seconds(text)
         number = float(text.removesuffix("%"))
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{text!r} is nothing that {name} can be compared with") from error
     return 1 + number / 100 if name == "gain" else number
 
@@ -152,7 +152,7 @@ def _one_of(name: str, word: str, words: Sequence[str]) -> list[str]:
 
 
 def _everything(trial: TrialView) -> str:
-    outcome = wording.outcome(trial.outcome) if trial.outcome is not None else ""
+    outcome = wording.ending_of(trial) if trial.state != "running" else ""
     words = (
         f"#{trial.number}",
         wording.WORDS[trial.state],

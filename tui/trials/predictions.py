@@ -74,5 +74,10 @@ def _of_candidates(view: RunView) -> Iterator[_Pair]:
 def _foreseen(view: RunView) -> Iterator[_Pair]:
     for entry in view.foreseen.candidates if view.foreseen else ():
         document, prediction = entry.get("configuration"), entry.get("predicted")
-        if isinstance(document, dict) and isinstance(prediction, dict):
-            yield Configuration.from_json(document), prediction
+        if not isinstance(document, dict) or not isinstance(prediction, dict):
+            continue
+        try:
+            configuration = Configuration.from_json(document)
+        except ValueError:
+            continue
+        yield configuration, prediction

@@ -50,7 +50,7 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
     """The story of a trial, what matters most first; bars are as long as the width allows."""
     cells = max(6, min(_BAR_CELLS, width - _NAME_CELLS - _FIGURE_CELLS))
     parts = [
-        Section(title="what happened", lines=tuple(_what_happened(trial, now.view))),
+        Section(title="what happened", lines=tuple(_what_happened(trial, now))),
         Section(title="what it means", lines=tuple(_what_it_means(trial, now.view))),
     ]
     parts.append(Section(title="memory", lines=tuple(_memory(trial, now.view, cells))))
@@ -75,15 +75,18 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
     return [part for part in parts if part.lines]
 
 
-def _what_happened(trial: TrialView, view: RunView) -> Iterator[Content]:
+def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
     outcome = trial.outcome
-    if outcome is None:
-        progress = view.progress
+    if trial.is_lost:
+        yield Content.styled(f"Lost: {words.lost(now)}.", words.TONES["lost"])
+        yield Content("A run that goes on tries it again, if it is still of use.")
+    elif outcome is None:
+        progress = now.view.progress
         is_known = progress is not None and progress.number == trial.number
         where = f": {wording.progress(progress)}" if progress is not None and is_known else "."
         yield Content(f"It runs{where}")
     else:
-        again = readings.shown(trial, view)
+        again = readings.shown(trial, now.view)
         if again is not None and again.is_confirmed:
             low, high = again.samples_per_s_ci95
             yield Content.styled(
@@ -275,7 +278,7 @@ def command_again(trial: TrialView, now: RunNow) -> str:
 
 
 def _again(trial: TrialView, now: RunNow) -> Iterator[Content]:
-    if trial.outcome is not None and trial.origin is None:
+    if trial.state != "running" and trial.origin is None:
         yield Content(command_again(trial, now))
     if now.directory is not None and trial.origin is None:
         yield Content(f"files  {now.directory.trial(trial.number)}")

@@ -49,7 +49,7 @@ class NowPanel(Vertical):
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
         self._show_gain(now.view)
-        self._show_remedy(words.what_ended_it(now)[1])
+        self._show_remedy(words.what_to_do(now))
 
     def _show_remedy(self, remedy: str) -> None:
         """What to do next, whole: nobody can type a command of which the end is missing."""

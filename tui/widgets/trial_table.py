@@ -39,6 +39,7 @@ class TrialRows(ScrollView):
         "rows--timed_out",
         "rows--stopped",
         "rows--running",
+        "rows--lost",
         "rows--cursor",
         "rows--predicted",
     }
@@ -51,6 +52,7 @@ class TrialRows(ScrollView):
     TrialRows .rows--stopped { color: $text-muted; }
     TrialRows .rows--running { color: $text-primary; text-style: bold; }
     TrialRows .rows--predicted { color: $text-muted; text-style: italic; }
+    TrialRows .rows--lost { color: $text-warning; }
     TrialRows .rows--cursor {
         color: $block-cursor-foreground; background: $block-cursor-background; text-style: bold;
     }

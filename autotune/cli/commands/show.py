@@ -9,10 +9,9 @@ from pathlib import Path
 
 import typer
 
-from autotune import lease
 from autotune.cli import documents, options, summary
 from autotune.cli.reader import Reader
-from autotune.display import DISPLAYS, output
+from autotune.display import DISPLAYS, output, standing
 from autotune.display.base import Display, choose
 from autotune.display.watch import Signals, from_outside
 from autotune.errors import ExitCode
@@ -69,14 +68,14 @@ def _engine_lives(directory: RunDirectory) -> Callable[[], bool]:
         now_s = time.monotonic()
         if now_s - looked_s >= _LEASE_INTERVAL_S:
             looked_s = now_s
-            held = lease.read(directory.lease)
-            lives = held is not None and held.is_alive
+            lives = standing.is_held(directory)
         return lives
 
     return ask
 
 
 def _text(directory: RunDirectory, view: RunView) -> str:
+    view = documents.as_it_stands(directory, view)
     lines = summary.head(directory, view)
     lines += summary.trials(view)
     lines += summary.ruled_out(view)

@@ -22,11 +22,15 @@ if TYPE_CHECKING:
 _LOOKS = ("dark", "light")
 _OF_THE_UI = ("run", "theme", "ascii", "no_mouse")
 """Options that say nothing of a job."""
+_OF_RUNS = ("run_dir",)
+"""Options that also find a run."""
 
 
 def run(context: typer.Context, chosen: options.Tui) -> int:
     """Runs the command."""
     root = Path(chosen.run_dir).expanduser()
+    if chosen.run is not None:
+        _refuse_a_job(context, chosen)
     directory = find(root, chosen.run) if chosen.run is not None else None
     look = ["--theme", Reader(context).choice("theme", chosen.theme, _LOOKS)]
     look += ["--ascii"] if chosen.ascii else []
@@ -52,7 +56,28 @@ def _in_lines(directory: RunDirectory) -> int:
 
     view, stopped_by = show.follow(directory, documents.view_of(directory), choose("plain"))
     show.tell(directory, view, stopped_by)
-    return _code(view) if stopped_by is None else 128 + stopped_by
+    return _code(directory, view) if stopped_by is None else 128 + stopped_by
+
+
+def _refuse_a_job(context: typer.Context, chosen: options.Tui) -> None:
+    """Lets nobody give a job beside a run, which has one: it would count for nothing.
+
+    Raises:
+        UsageError: Options of a job were typed. Those of a file or a variable are meant for others.
+    """
+    typed = [
+        f"--{field.name.replace('_', '-')}"
+        for field in fields(chosen)
+        if field.name not in (*_OF_THE_UI, *_OF_RUNS)
+        and is_given(context, field.name)
+        and not origin(context, field.name)
+    ]
+    if typed:
+        raise UsageError(
+            f"The run {chosen.run!r} has its job already, and {', '.join(typed)} would change "
+            "nothing of it.",
+            "Leave that out to look at the run, or leave RUN out to set up another job.",
+        )
 
 
 def form_in_json(context: typer.Context, chosen: options.Tui) -> str | None:
@@ -77,8 +102,11 @@ def form_in_json(context: typer.Context, chosen: options.Tui) -> str | None:
     return json.dumps({"given": given, "inherited": inherited})
 
 
-def _code(view: RunView) -> int:
+def _code(directory: RunDirectory, view: RunView) -> int:
     """How the run ended, as the command that started it would."""
+    from autotune.cli import documents
+
     if view.ended is None:
-        return ExitCode.INTERNAL if view.started is not None else ExitCode.OK
+        is_lost = documents.state(directory, view) == "killed"
+        return ExitCode.INTERNAL if is_lost else ExitCode.OK
     return view.ended.exit_code

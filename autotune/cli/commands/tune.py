@@ -27,11 +27,13 @@ from autotune.errors import (
     UsageError,
 )
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView
+from autotune.view import RunView, without_engine
 from probes.ranks.launch import without_launch
 
 DETACH_PATIENCE_S = 30.0
 """How long `--detach` waits for the engine's first word."""
+EARLY_GRACE_S = 3.0
+"""How long an engine that has not said a word yet may take to end."""
 _LOG_LINES = 15
 _BY_SIGNAL = (ExitCode.HANGUP, ExitCode.INTERRUPTED, ExitCode.TERMINATED)
 _ERRORS = {4: NothingFeasible, 5: Unconfirmed}
@@ -72,7 +74,7 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
         variables = starting.engine_environment(request, without_launch(os.environ))
         engine = starting.start_engine(directory, variables)
         if chosen.detach:
-            return _detach(directory, engine, before, chosen)
+            return _detach(directory, engine, before, signals, chosen)
         if chosen.tui and output.can_take_screen():
             invocation = context.find_object(Invocation)
             return _on_screen(directory, engine, before, signals, chosen, invocation)
@@ -94,6 +96,7 @@ def _on_screen(
     code = screen.show(
         directory,
         owns_run=True,
+        look=["--run-dir", str(directory.path.parent)],
         invocation=invocation,
         waiting=signals.take(),
         silent=chosen.json,
@@ -109,9 +112,7 @@ def _on_screen(
         engine.returncode = 0
     elif chosen.json:
         view = documents.view_of(directory)
-        output.document(
-            documents.result(directory, view, _error(directory, view, engine, signals, chosen))
-        )
+        output.document(documents.result(directory, view, _error(directory, view, engine, signals)))
     return code
 
 
@@ -122,7 +123,7 @@ def _finish(
     signals: Signals,
     chosen: options.Tune,
 ) -> int:
-    error = _error(directory, view, engine, signals, chosen)
+    error = _error(directory, view, engine, signals)
     # A later engine that died early must not be covered by what an earlier one recommended.
     recommended = view.recommendation is not None and (error is None or signals.last is not None)
     if error is not None:
@@ -133,10 +134,10 @@ def _finish(
     if chosen.json:
         output.document(documents.result(directory, view, error))
     elif recommended:
-        output.data(
-            summary.recommendation(directory, view, next_steps=next_steps(directory, view, chosen))
-        )
+        output.data(summary.recommendation(directory, view, next_steps=next_steps(directory, view)))
     elif view.trials:
+        # Its engine has ended, whatever it was doing.
+        view = without_engine(view)
         lines = [*summary.trials(view), *summary.ruled_out(view), *summary.warnings(view)]
         output.data("\n".join(lines).lstrip("\n"))
     ended = view.ended
@@ -150,7 +151,6 @@ def _error(
     view: RunView,
     engine: subprocess.Popen[bytes],
     signals: Signals,
-    chosen: options.Tune,
 ) -> AutotuneError | None:
     """What kept the run from ending well, with what to do about it."""
     if engine.returncode == ExitCode.USAGE:
@@ -161,7 +161,7 @@ def _error(
             starting.check_free(directory, own_process=engine.pid)
         except UsageError as taken:
             return taken
-    resume = f"`{resume_command(directory, chosen)}` goes on with every finished trial."
+    resume = f"`{directory.resume_command}` goes on with every finished trial."
     ended = view.ended
     if signals.last is not None and (ended is None or ended.exit_code in _BY_SIGNAL):
         return AutotuneError(f"Stopped by {signals.last.name}.", resume)
@@ -207,12 +207,19 @@ def _detach(
     directory: RunDirectory,
     engine: subprocess.Popen[bytes],
     before: RunView,
+    signals: Signals,
     chosen: options.Tune,
 ) -> int:
-    """Waits for the engine's first word, then leaves it alone."""
+    """Waits for the engine's first word, then leaves it alone.
+
+    An interrupt before that ends the engine too, of which nobody would know; a hang-up does not.
+    """
     deadline_s = time.monotonic() + DETACH_PATIENCE_S
     view = before
     while time.monotonic() < deadline_s and engine.poll() is None:
+        if signals.last in (signal.SIGINT, signal.SIGTERM):
+            _end_early(engine)
+            break
         view = documents.view_of(directory)
         if view.next_seq > before.next_seq:
             break
@@ -224,8 +231,10 @@ def _detach(
                 documents.result(directory, view, None) | _where(directory, process=None)
             )
             return ExitCode.OK
-        return _finish(directory, view, engine, Signals(), chosen)
-    follow = summary.command("autotune", "show", directory.name, "--follow", *_run_dir(chosen))
+        return _finish(directory, view, engine, signals, chosen)
+    follow = summary.command(
+        "autotune", "show", directory.name, "--follow", *directory.root_options
+    )
     if chosen.json:
         output.document(
             {"schema": documents.SCHEMA}
@@ -243,12 +252,22 @@ def _detach(
     return ExitCode.OK
 
 
+def _end_early(engine: subprocess.Popen[bytes]) -> None:
+    """Ends an engine that has hardly begun."""
+    engine.terminate()
+    try:
+        engine.wait(EARLY_GRACE_S)
+    except subprocess.TimeoutExpired:
+        engine.kill()
+        engine.wait()
+
+
 def _where(directory: RunDirectory, process: int | None) -> dict[str, object]:
     """Where a run is that was left alone, and the engine that goes on with it, if one does."""
     return {"run": directory.name, "path": str(directory.path), "process": process}
 
 
-def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> list[str]:
+def next_steps(directory: RunDirectory, view: RunView) -> list[str]:
     """Commands that make sense after a recommendation."""
     steps = []
     exported = {str(file.get("name")) for file in view.exported.files} if view.exported else set()
@@ -256,7 +275,7 @@ def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> 
         steps += _training(directory, view, str(Path(view.exported.directory) / "trainer.py"))
     return [
         *steps,
-        summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
+        summary.command("autotune", "verify", directory.name, *directory.root_options),
     ]
 
 
@@ -270,14 +289,3 @@ def _training(directory: RunDirectory, view: RunView, script: str) -> list[str]:
     from autotune.export import launch
 
     return list(launch.commands(delivery.bundle_of(directory), script))
-
-
-def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:
-    """How to go on with a run."""
-    return summary.command(
-        "autotune", "tune", "--resume", "--name", directory.name, *_run_dir(chosen)
-    )
-
-
-def _run_dir(chosen: options.Runs) -> tuple[str, ...]:
-    return () if chosen.run_dir == "autotune-runs" else ("--run-dir", chosen.run_dir)

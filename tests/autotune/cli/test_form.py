@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -55,8 +56,46 @@ def test_a_form_begins_with_what_is_given(
     assert set(json.loads(text)["inherited"]) == {"memory_limit", "lora_rank", "trials"}
 
 
-def test_a_run_has_its_form_already(shown: list[list[str]], tmp_path: Path) -> None:
+def test_a_zero_is_a_value_like_any_other(shown: list[list[str]]) -> None:
+    words = ("--lora-rank", "0", "--seed", "0", "--total-steps", "0", "--lora-dropout", "0")
+    fields = ("--trials", "0", "--processes", "0")
+    assert main(["tui", "--model", "m", "--dataset", "d", *words, *fields]) == 0
+    form = JobForm.from_json(shown[0][shown[0].index("--setup") + 1])
+    given = dict(itertools.pairwise(form.words()))
+    assert {given[name] for name in words[::2]} == {"0", "0.0"}
+    assert (given["--trials"], given["--processes"]) == ("0", "0")
+    assert "--packing" not in form.words(), "a switch that is off is none"
+
+
+def test_a_zero_that_an_option_forbids_is_refused_with_the_reason(
+    shown: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tui", "--demo", "--total-steps", "0"]) == 0
+    form = JobForm.from_json(shown[0][shown[0].index("--setup") + 1])
+    assert main(["plan", *form.words(), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["cause"] == "--total-steps must be at least 1, not 0."
+    assert form.fault(error["cause"], error["remedy"]).field == "more", "where it was typed"
+
+
+def test_a_run_has_its_job_already(
+    shown: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     runs.write_run(tmp_path / "autotune-runs", "one", runs.searching("one"))
-    assert main(["tui", "one", "--model", "m"]) == 0
+    assert main(["tui", "one", "--model", "m", "--trials", "9", "--theme", "light"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: The run 'one' has its job already, and --model, --trials would change nothing of "
+        "it.\n"
+        "Hint: Leave that out to look at the run, or leave RUN out to set up another job.\n"
+    )
+    assert shown == []
+    # What a file or a variable says is meant for whatever reads it.
+    monkeypatch.setenv("AUTOTUNE_TRIALS", "9")
+    assert main(["tui", "one", "--run-dir", "autotune-runs", "--no-mouse"]) == 0
+    monkeypatch.delenv("AUTOTUNE_TRIALS")
     assert main(["tui"]) == 0
+    assert len(shown) == 2
     assert all("--setup" not in look for look in shown)

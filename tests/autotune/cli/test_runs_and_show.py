@@ -11,6 +11,7 @@ import pytest
 
 from autotune import lease
 from autotune.cli.app import main
+from autotune.display import standing
 from autotune.events import RecommendationMade, RunEnded
 from autotune.lease import Lease
 from autotune.run_directory import RunDirectory, write_json
@@ -179,3 +180,53 @@ def test_an_event_that_makes_no_sense_is_an_error(root: Path, capsys: Captured) 
     assert "makes no sense: micro_batch_size must be at least 1, not 0." in capsys.readouterr().err
     assert main(["runs"]) == 0
     assert "damaged" in capsys.readouterr().out
+
+
+def test_a_trial_whose_engine_was_killed_runs_no_more(root: Path, capsys: Captured) -> None:
+    begun = runs.trial(3, runs.BEST, runs.measured(1.0))[0]
+    run = runs.write_run(root, "one", [*runs.searching("one"), begun])
+    assert main(["show", "one"]) == 0
+    out = capsys.readouterr().out
+    assert "▸" not in out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["3", "⊘", "lost", "search", "16×4"] in [line[:5] for line in lines]
+    assert "  ⊘ #3 lost: it was running when its engine ended" in out.splitlines()
+    assert main(["runs", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["trials"] == 3
+    write_json(run.lease, asdict(lease.mine()))
+    assert main(["show", "one"]) == 0
+    assert ["3", "▸", "running"] in [
+        line.split()[:3] for line in capsys.readouterr().out.splitlines()
+    ]
+
+
+def test_a_journal_that_is_missing_is_no_run_that_has_not_begun(
+    root: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs.write_run(root, "one", [])
+    run.journal.unlink()
+    assert main(["show", "one"]) == 0
+    assert "state    not started" in capsys.readouterr().out
+    run.engine_log.touch()
+    assert main(["show", "one"]) == 0
+    assert "state    starting" in capsys.readouterr().out
+    _age(run, standing.START_PATIENCE_S + 5)
+    assert main(["show", "one"]) == 0
+    assert "state    killed" in capsys.readouterr().out
+    monkeypatch.setenv("CI", "1")
+    assert main(["tui", "one"]) == 1, "as the command that started it"
+    capsys.readouterr()
+    run.trial(0).mkdir()
+    for command in ("show", "tui"):
+        assert main([command, "one"]) == 1
+        assert "Error: The journal autotune-runs/one/journal.jsonl is missing, though trials" in (
+            capsys.readouterr().err
+        )
+    assert main(["runs"]) == 0
+    assert "damaged" in capsys.readouterr().out
+    assert main(["tune", "--resume", "--name", "one"]) == 1, "it would begin with number 0 again"
+
+
+def _age(run: RunDirectory, age_s: float) -> None:
+    stamp = time.time() - age_s
+    os.utime(run.request, (stamp, stamp))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -128,16 +130,18 @@ def test_without_a_recommendation_the_document_says_why(
 
 
 def test_an_engine_that_dies_is_told_with_its_last_words_and_the_run_goes_on(
-    tune: Tune, capsys: Captured
+    tune: Tune, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert tune("dies", "--demo", "--run-dir", "my runs") == 1
     out, err = capsys.readouterr()
     assert "Error: The engine ended without a word (killed by SIGKILL).\n" in err
-    assert "`autotune tune --resume --name one --run-dir 'my runs'`" in err
+    command = "autotune tune --resume --name one --run-dir 'my runs'"
+    assert f"`{command}`" in err
     assert err.endswith("  last words of the engine\n")
     assert "✓ baseline" in out
 
-    assert tune("good", "--resume", "--run-dir", "my runs") == 0
+    monkeypatch.setenv("AUTOTUNE_TEST_STORY", "good")
+    assert main(shlex.split(command)[1:]) == 0, "it can be pasted"
     out, err = capsys.readouterr()
     assert "run one goes on" in err
     assert "trial 0" not in err, "what an earlier engine did is not told again"
@@ -223,3 +227,36 @@ def test_the_journal_tells_the_same_story_afterwards(tune: Tune, tmp_path: Path)
     view = fold(journal.read(run.journal))
     assert documents.state(run, view) == "finished"
     assert [trial.state for trial in view.trials] == ["measured", "measured", "out_of_memory"]
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"), [(signal.SIGINT, True), (signal.SIGTERM, True), (signal.SIGHUP, False)]
+)
+def test_a_run_that_nobody_will_know_of_is_ended_before_its_first_word(
+    number: signal.Signals,
+    ends: bool,
+    tune: Tune,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: Captured,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        silent = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"]
+        started.append(subprocess.Popen(silent))
+        os.kill(os.getpid(), number)
+        return started[0]
+
+    monkeypatch.setattr(starting, "start_engine", start)
+    monkeypatch.setattr("autotune.cli.commands.tune.DETACH_PATIENCE_S", 0.5)
+    code = tune("", "--demo", "--detach", "--json")
+    document = json.loads(capsys.readouterr().out)
+    (engine,) = started
+    if ends:
+        assert engine.returncode == -signal.SIGTERM
+        assert code == 128 + number
+        assert document["error"]["cause"] == f"Stopped by {number.name}."
+    else:
+        assert (code, document["process"]) == (0, engine.pid)
+        os.kill(engine.pid, signal.SIGKILL)
+        os.waitpid(engine.pid, 0)

@@ -35,7 +35,7 @@ from autotune.events import (
     WarningRaised,
 )
 from autotune.outcome import Failed, Stopped, TimedOut
-from autotune.view import RunView, fold
+from autotune.view import RunView, fold, without_engine
 from tests.testing import runs
 
 ODD = "[bold]not markup[/bold] [/x]\x1b[2J\rsecond\nline \x1b]0;title\x07漢字"
@@ -154,6 +154,7 @@ def _start(number: int) -> TrialStarted:
 
 def test_every_state_has_a_glyph_and_a_word() -> None:
     view = fold(runs.records([*STORY, _start(6)]))
+    assert wording.state(without_engine(view).trials[-1]) == "⊘ lost"
     assert [wording.state(trial) for trial in view.trials] == [
         "✓ baseline",
         "✓ measured",

@@ -221,3 +221,19 @@ def test_on_a_device_the_panel_goes_on_while_speed_is_measured() -> None:
     assert isinstance(devices[0], dict)
     devices[0]["kind"] = "cuda"
     assert not is_quiet(view)
+
+
+def test_a_run_directory_that_is_gone_stays_gone_and_its_engine_is_ended(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start("slow", "tune", "--demo", "--name", "one")
+    run = _wait_for_trial(tmp_path)
+    held = lease.read(run.lease)
+    assert held is not None
+    run.path.rename(tmp_path / "moved")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "The engine is being ended." in err
+    assert not held.is_alive
+    assert not run.path.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from autotune.events import ConfirmationContinued, Event, RunEnded
+from autotune.outcome import Failed
+from autotune.run_directory import RunDirectory
 from autotune.view import RunView, fold
 from tests.testing import runs
 from tests.tui import answers, stories
@@ -18,6 +21,7 @@ from tui.answer.changes import settings
 from tui.answer.read import Answer, answer_of
 from tui.run_now import RunNow
 
+RUN = RunDirectory(Path("my runs", "one"))
 WIDTHS = (56, 64, 78, 98, 138)
 
 
@@ -32,7 +36,8 @@ def _answer(**options: object) -> Answer:
 
 
 def _now(events: list[Event], *, is_alive: bool = False) -> RunNow:
-    return RunNow(view=fold(runs.records(events)), is_alive=is_alive, is_read=True)
+    view = fold(runs.records(events))
+    return RunNow(directory=RUN, view=view, is_alive=is_alive, is_read=True)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -150,14 +155,33 @@ def test_an_unfinished_run_tells_what_is_missing() -> None:
 def test_a_killed_run_tells_how_to_go_on() -> None:
     text = _joined(pages.ended(_now(stories.searching()), 138))
     assert text.startswith("✗ The engine is gone")
-    assert "--resume" in text
+    assert "autotune tune --resume --name one --run-dir 'my runs' goes on with every" in text
     assert "led so far #2 32×2" in text
     assert "first failure #6: RuntimeError: loss is not finite Try a smaller learning rate." in text
     stopped: Event = RunEnded(reason="stopped", exit_code=130, cause="The run was stopped.")
     assert "The run was stopped." in _joined(pages.ended(_now([*stories.searching(), stopped]), 78))
     assert without.counts(RunView()) == ()
     assert without.leading(RunView()) == without.nearest(RunView()) == ""
-    assert without.first_failure(RunView()) is None
+    assert without.first_failure(RunNow()) is None
+
+
+def test_a_remedy_of_the_engine_gets_the_command_that_can_be_pasted() -> None:
+    text = _joined(pages.ended(_now([*stories.searching(), *stories.gave_up()]), 138))
+    command = "autotune tune --resume --name one --run-dir 'my runs'"
+    assert f"finished trials are kept. Go on with: {command}" in text
+    remedy = "--resume goes on with every finished trial."
+    ended: Event = RunEnded(reason="stopped", exit_code=130, cause="Stopped.", remedy=remedy)
+    text = _joined(pages.ended(_now([*stories.searching(), ended]), 138))
+    assert f"{command} goes on with every finished trial." in text
+    failed = replace(_failed(), remedy=None)
+    events = [*stories.opening(), *runs.trial(0, runs.BASELINE, failed)]
+    found = without.first_failure(_now(events))
+    assert found is not None
+    assert found[1] == "autotune trial 'my runs/one' 0 repeats it."
+
+
+def _failed() -> Failed:
+    return next(outcome for _, outcome in stories.TRIALS if isinstance(outcome, Failed))
 
 
 def test_confirmation_counts_its_measurements() -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from tests.testing import runs
+from tui.setup import places
 from tui.setup.places import completion, listed, shortened, split
 
 
@@ -59,3 +63,27 @@ def test_paths_are_written_as_somebody_would_type_them(here: Path) -> None:
     assert split("a/b") == (Path("a"), "b")
     assert split("a/") == (Path("a"), "")
     assert split("") == (Path(), "")
+
+
+def test_what_is_half_typed_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "models").mkdir()
+    assert places.path_of("~/models") == tmp_path / "models"
+    # Nobody is called so: as little is found as in any other place that is not there.
+    assert places.completion("~nobody-is-called-so", "model") is None
+    assert places.split("~nobody-is-called-so/x") == (Path("~nobody-is-called-so"), "x")
+    assert places.completion("~/mod", "model") == "~/models/"
+    assert places.completion("mod\0", "model") is None
+
+
+def test_runs_are_listed_newest_first_or_it_is_told_why_not(tmp_path: Path) -> None:
+    for number, name in enumerate(("early", "late")):
+        run = runs.write_run(tmp_path / "runs", name, [])
+        os.utime(run.request, (number, number))
+    found, why = places.runs_in(tmp_path / "runs")
+    assert ([run.name for run in found], why) == (["late", "early"], "")
+    assert places.runs_in(tmp_path / "none") == ([], f"There is no run in {tmp_path / 'none'} yet.")
+    with patch.object(Path, "iterdir", side_effect=PermissionError(13, "Permission denied")):
+        found, why = places.runs_in(tmp_path / "runs")
+    assert (found, why) == ([], f"{tmp_path / 'runs'} cannot be read: Permission denied.")
