@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import termios
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +28,8 @@ LAST_RESORT_S = 15.0
 """How long a UI may take to end: its terminal may be gone by then, or a file system hang. It is
 longer than its children may take to tidy up."""
 
+_LOCAL_MODES = 3
+"""Where `tcgetattr` keeps what the terminal makes of its keys."""
 _DETACHING = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -111,15 +116,43 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         _end_without_fail(128 + signalled[0] if signalled else code)
         return code
 
-    code = asyncio.run(run())
-    if signalled:
-        code = 128 + signalled[0]
-    # It knows how a run is worded, for which the first picture should not wait.
-    from tui.last_words import as_known, last_words
+    with _no_key_is_a_signal():
+        code = asyncio.run(run())
+        if signalled:
+            code = 128 + signalled[0]
+        # It knows how a run is worded, for which the first picture should not wait.
+        from tui.last_words import as_known, last_words
 
-    for line in last_words(as_known(app.latest), code):
-        output.data(line)
+        for line in last_words(as_known(app.latest), code):
+            output.data(line)
     return code
+
+
+@contextlib.contextmanager
+def _no_key_is_a_signal() -> Iterator[None]:
+    """Keeps the terminal from acting on keys, also once Textual has given it back.
+
+    A ^c that is pressed again while the UI leaves would be echoed into the last words, and would
+    throw away what of them is still on its way.
+    """
+    try:
+        descriptor = sys.__stdin__.fileno()  # type: ignore[union-attr]
+        before = termios.tcgetattr(descriptor)
+    except (termios.error, OSError, ValueError, AttributeError):
+        # No terminal, as behind a browser.
+        yield
+        return
+    quiet = [*before]
+    quiet[_LOCAL_MODES] &= ~(termios.ISIG | termios.ECHO)
+    try:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
+        yield
+    finally:
+        with contextlib.suppress(termios.error):
+            # What was pressed meanwhile was meant for the UI.
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
 def _hear_no_interrupt(loop: asyncio.AbstractEventLoop) -> None:

@@ -1,9 +1,7 @@
 """The terminal UI as a child in the foreground: it gets the terminal, this process waits.
 
 The UI is a package of its own above this one and is never imported. Signals that reach this process
-are passed on to it; whatever becomes of it, the terminal is left as it was found. Until then no key
-becomes a signal and none is echoed: one that is pressed while the UI leaves must not cut its last
-words short, nor change its exit code.
+are passed on to it; whatever becomes of it, the terminal is left as it was found.
 """
 
 from __future__ import annotations
@@ -110,16 +108,10 @@ def _terminal_kept() -> Iterator[None]:
         # No terminal, as behind a browser.
         yield
         return
-    quiet = [*before]
-    quiet[_LOCAL_MODES] &= ~(termios.ISIG | termios.ECHO)
     try:
-        with contextlib.suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
         yield
     finally:
         with contextlib.suppress(termios.error):
-            # What was pressed meanwhile was meant for the UI.
-            termios.tcflush(descriptor, termios.TCIFLUSH)
             termios.tcsetattr(descriptor, termios.TCSANOW, before)
 
 
