@@ -53,7 +53,6 @@ class ExportScreen(RunScreen):
         self._answer: Answer | None = None
         self._document: Document | None = None
         self._of_run: RunDirectory | None = None
-        """What answer and document are of."""
         self._taken = 0
         """Which of the offers is taken; 0 is the recommended one."""
         self._written: dict[str | None, tuple[AnswerFile, ...]] = {}
@@ -367,8 +366,7 @@ class ExportScreen(RunScreen):
         if run != self.now.directory:
             self.owner.say("The run goes on." if answer.error is None else answer.error[0])
         elif answer.error is not None:
-            cause, remedy = answer.error
-            self._say(f"{cause} {remedy or ''}", is_fine=False)
+            self._say(" ".join(filter(None, answer.error)), is_fine=False)
         else:
             self._say("", is_fine=True)
 
