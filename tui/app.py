@@ -6,6 +6,7 @@ Boxes and words are loaded when they are first needed: the first picture should 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import SystemCommand
 from textual.screen import Screen
@@ -17,13 +18,23 @@ from tui.keys.key import ScreenName
 from tui.owner import Choice
 from tui.themes import THEMES, Look
 
+if TYPE_CHECKING:
+    from textual.command import Provider
+
 _LONGEST_WAY_BACK = 20
+
+
+def _commands() -> type[Provider]:
+    from tui.palette import KeyCommands
+
+    return KeyCommands
 
 
 class AutotuneApp(FollowingApp):
     """Shows a run and steers it."""
 
     BINDINGS = bindings.of(None)
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {_commands}
 
     def open_trial(self, number: int, *, log: bool = False) -> None:
         """Goes to the screen of a trial, and to its log where that is wanted."""
@@ -102,7 +113,9 @@ class AutotuneApp(FollowingApp):
             if text and self.ask("note", text):
                 self.say("The note is in the run.")
 
-        self.push_screen(Prompt("A note for this run", "enter keeps it, esc does not"), written)
+        self.push_screen(
+            Prompt("A note for this run", hint="enter keeps it · esc goes back"), written
+        )
 
     def action_other_theme(self) -> None:
         """Changes between dark and light."""

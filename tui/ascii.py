@@ -1,7 +1,8 @@
 """Everything in ASCII, for terminals and fonts that know nothing else (`--ascii`).
 
 The last station before the screen translates every cell, so that borders and widgets of Textual are
-reached as well. A character becomes exactly one other of the same width.
+reached as well. A text stays as wide as it was. Keys that have a glyph are written as words where
+there is a choice (`tui.bindings.spelled_out`), since any single character would be another key.
 """
 
 from __future__ import annotations
@@ -13,50 +14,67 @@ from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
+# Whatever stands beside one another in a legend or a column has a stand-in of its own.
 _PAIRS = {
     "✓": "+",
     "✗": "x",
     "▲": "!",
     "◷": "t",
-    "⊘": "-",
+    "⊘": "/",
     "▸": ">",
     "·": ".",
     "–": "-",
     "−": "-",
     "—": "-",
-    "±": "~",
+    "±": "+",
     "×": "x",
-    "…": ".",
+    "…": "~",
     "→": ">",
     "←": "<",
     "↑": "^",
-    "↓": "v",
+    "↓": "_",
     "▼": "v",
-    "●": "o",
+    "●": "@",
     "○": "o",
+    "◆": "c",
     "•": "*",
     "★": "*",
     "µ": "u",
     "≥": ">",
     "≤": "<",
     "²": "2",
+    "°": "'",
     "␣": "_",
     "⏎": "<",
     "‹": "<",
-    "›": ">",
+    "›": "|",
     "’": "'",
     "█": "#",
     "░": ".",
     "▒": ":",
     "▓": "%",
-    " ": " ",
+    "┊": ":",
+    "━": "=",
+    "╌": ".",
+    "\u00a0": " ",
+    # The sign of the palette is two cells wide.
+    "🔎": "/ ",
 }
 _RANGES = (
     ("▁▂▃▄▅▆▇", "_.-=+*%"),
-    ("▏▎▍▌▋▊▉", "||[[|##"),
-    ("─━╌╍┄┅═╴╶╸╺", "-----------"),
+    ("▏▎▍▌▋▊▉", ":::==##"),
+    ("─╍┄┅═╴╶╸╺", "---------"),
     ("│┃╎╏┆┇║╵╷╹╻", "|||||||||||"),
 )
+_LONGER = (
+    (re.compile(r"±(\d[\d.]*) %"), r"+-\1%"),
+    (re.compile(r"  ±"), " +-"),
+    (re.compile(r"± "), "+-"),
+    (re.compile(r" → "), "-> "),
+    (re.compile(r"≥ "), ">="),
+    (re.compile(r"≤ "), "<="),
+)
+"""Signs that take two characters, where there is a blank to take the place of."""
 
 
 def _table() -> dict[int, str]:
@@ -74,6 +92,8 @@ def to_ascii(text: str) -> str:
     """The text in ASCII, as wide as before."""
     if text.isascii():
         return text
+    for pattern, longer in _LONGER:
+        text = pattern.sub(longer, text)
     text = text.translate(_TABLE)
     return _OTHER.sub(lambda match: _stand_in(match[0]), text)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 
 from textual.binding import Binding, BindingType
 from textual.keys import KEY_NAME_REPLACEMENTS, key_to_character
@@ -48,6 +49,15 @@ def in_force(table: tuple[Key, ...]) -> Iterator[None]:
         yield
     finally:
         _IN_FORCE.reset(token)
+
+
+def spelled_out(table: tuple[Key, ...]) -> tuple[Key, ...]:
+    """The same keys, written in ASCII: a key with a glyph by its name."""
+    return tuple(replace(key, shown=_in_words(key)) for key in table)
+
+
+def _in_words(key: Key) -> str:
+    return key.shown if key.shown.isascii() else key.keys.partition(",")[0]
 
 
 def keymap() -> dict[str, str]:

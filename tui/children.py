@@ -91,7 +91,8 @@ class Children:
             time_limit_s: Time after which the child is ended; that is told as an error.
             on_line: Is told every line of its stderr as it comes.
         """
-        name = f"autotune {words[0]}" if module == "autotune" and words else module
+        is_command = module == "autotune" and bool(words)
+        name = f"`autotune {words[0]}`" if is_command else "What looks at the files"
         try:
             process = await asyncio.create_subprocess_exec(
                 *leashed([*self._command, module, *words], os.getpid()),
@@ -104,7 +105,7 @@ class Children:
             )
         except (OSError, ValueError) as error:
             # No memory, no process or file left, words that are too long or hold a zero.
-            return _failed(f"`{name}` could not be started: {error}.")
+            return _failed(f"{name} could not be started: {error}.")
         self._living.add(process)
         try:
             async with asyncio.timeout(time_limit_s):
@@ -112,7 +113,7 @@ class Children:
                     _whole(process.stdout), _lines(process.stderr, on_line), process.wait()
                 )
         except TimeoutError:
-            return _failed(f"`{name}` took longer than {time_limit_s:.0f} s.")
+            return _failed(f"{name} took longer than {time_limit_s:.0f} s.")
         finally:
             if process.returncode is None:
                 await asyncio.shield(_end(process))

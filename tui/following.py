@@ -26,6 +26,7 @@ from autotune.errors import ExitCode
 from autotune.run_directory import RunDirectory
 from tui import bindings, clipboard, screens
 from tui.ascii import AsciiFilter
+from tui.colourless import Colourless
 from tui.keys.key import ScreenName
 from tui.owner import Choice
 from tui.screens.opening import Opening
@@ -88,6 +89,7 @@ class FollowingApp(App[int]):
         self.form = form
         self._problem = problem
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
+        self._colourless = Colourless(self._grounds)
         self._owned = directory if owns_run else None
         self._bridge: Watch[RunNow] | None = None
         self._held: RunNow | None = None
@@ -218,9 +220,14 @@ class FollowingApp(App[int]):
             self._bridge.close()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's filters, and ours where only ASCII may be shown."""
-        filters = super().get_line_filters()
-        return [*filters, self._ascii_filter] if self._ascii_filter.enabled else filters
+        """Textual's filters, or ours where no colour may be sent; and ASCII where it must be."""
+        usual = [self._colourless] if self.no_color else super().get_line_filters()
+        return [*usual, self._ascii_filter] if self._ascii_filter.enabled else usual
+
+    def _grounds(self) -> tuple[str, str]:
+        """The colours of the theme that tell something apart where none are sent."""
+        theme = self.current_theme
+        return str(theme.background), theme.variables["text-disabled"]
 
     def detach(self, exit_code: int) -> None:
         """Leaves, and lets the run go on."""

@@ -10,7 +10,7 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,8 +63,10 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
         )
     from tui import bindings
 
+    if not _writes_utf8():
+        options = replace(options, ascii_only=True)
     table, problem = _keys(options)
-    with bindings.in_force(table):
+    with bindings.in_force(bindings.spelled_out(table) if options.ascii_only else table):
         return _show(directory, options, problem)
 
 
@@ -89,7 +91,7 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
     app = AutotuneApp(
         directory,
         look=options.look,
-        ascii_only=options.ascii_only or not _writes_utf8(),
+        ascii_only=options.ascii_only,
         owns_run=options.owns_run,
         form=options.form,
         run_root=options.run_root,

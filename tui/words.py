@@ -11,9 +11,12 @@ from autotune.display.output import one_line
 from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
-from autotune.view import RunView, TrialView
+from autotune.view import TrialView
+from tui import bindings
 from tui.run_now import RunNow
+from tui.trials import readings
 from tui.trials.columns import checkpointing
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 
 Tone: TypeAlias = str
 """Name of a style of the theme that underlines what glyph and word say: `$text-success`, …"""
@@ -28,7 +31,7 @@ TONES: dict[str, Tone] = {
     "lost": "$text-warning",
 }
 
-_STATE_GLYPHS = {
+STATE_GLYPHS = {
     "running": "▸",
     "finished": "✓",
     "failed": "✗",
@@ -53,10 +56,10 @@ def state(now: RunNow) -> str:
     if word == "killed":
         word = "the engine is gone"
     if now.trouble is None:
-        return f"{_STATE_GLYPHS.get(now.state, '·')} {word}"
+        return f"{STATE_GLYPHS.get(now.state, '·')} {word}"
     if not now.is_alive and (now.view.started is None or now.trouble.what == "directory gone"):
         return f"✗ {now.trouble.what}"
-    return f"{_STATE_GLYPHS.get(now.state, '·')} {word}, {now.trouble.what}"
+    return f"{STATE_GLYPHS.get(now.state, '·')} {word}, {now.trouble.what}"
 
 
 def state_tone(now: RunNow) -> Tone:
@@ -166,40 +169,23 @@ def trial_glyph(trial: TrialView) -> str:
 def best(now: RunNow) -> str:
     """The best trial and what it gains; what was confirmed counts more than the search."""
     view = now.view
-    confirmed = view.confirmed
+    confirmed, trial = view.confirmed, readings.best(view)
     if confirmed is not None:
-        trial = first_of_its_kind(view, confirmed.number)
         low, high = confirmed.speedup_ci95
-        what = f"#{trial.number}  {short(trial.configuration)}" if trial else ""
-        rate = f"{format_rate(confirmed.samples_per_s)} samples/s"
+        what = f"#{trial.number}  {short(trial.configuration)}  " if trial else ""
+        rate = f"{format_rate(confirmed.samples_per_s)} samples/s {CONFIRMED} {CONFIRMED_WORD}"
         if confirmed.baseline_number in (None, confirmed.number):
-            return f"{what}  {rate}  confirmed"
+            return f"{what}{rate}"
         change = "a tie" if confirmed.is_tie else format_change(confirmed.speedup)
-        return (
-            f"{what}  {rate}  {change} (95 %: {format_change(low)} to {format_change(high)}) "
-            "confirmed"
-        )
-    trial = view.trial(view.best.number) if view.best else None
+        interval = f"(95 %: {format_change(low)} to {format_change(high)})"
+        return f"{what}{rate}  {change} {interval}"
     if trial is None or trial.measured is None:
         return "none yet"
     rate = f"{format_rate(trial.measured.samples_per_s)} samples/s"
-    ratio = wording.speedup(trial, view)
+    ratio = readings.gain(trial, view)
     change = f"  {format_change(ratio)} vs baseline" if ratio is not None else ""
     peak = format_bytes(trial.measured.memory.total_bytes)
     return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
-
-
-def first_of_its_kind(view: RunView, number: int) -> TrialView | None:
-    """The trial of the search that a confirming one repeats, which is what people know."""
-    trial = view.trial(number)
-    if trial is None or trial.purpose not in ("confirm", "memory"):
-        return trial
-    known = (
-        other
-        for other in view.trials
-        if other.configuration == trial.configuration and other.purpose in ("baseline", "search")
-    )
-    return next(known, trial)
 
 
 def running(now: RunNow) -> str:
@@ -209,9 +195,13 @@ def running(now: RunNow) -> str:
         cause, _ = what_ended_it(now)
         if cause:
             return cause
+        if now.directory is None:
+            return "no run is chosen"
         if now.beginning == "starting":
             return "the engine is being started"
-        return "done" if now.form == "finished" else "waiting for an engine"
+        if now.form != "finished":
+            return "waiting for an engine"
+        return f"done: {bindings.shown('go.export')} shows what to use and its files"
     trial = view.running
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
@@ -243,7 +233,8 @@ def no_trials(now: RunNow) -> str:
     if cause:
         return f"There was no trial.\n{cause}\n{remedy}"
     if now.directory is None:
-        return "No run is chosen."
+        setup, opens = bindings.shown("go.setup"), bindings.shown("setup.open")
+        return f"No run is chosen. {setup} sets one up, and {opens} there opens one."
     if now.beginning == "starting" and not now.is_alive:
         return "No trials yet.\nThe engine is being started, and has told nothing so far."
     if not now.is_alive:

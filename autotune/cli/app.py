@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None, *, ahead: Ahead | None = None) 
         code = ExitCode.INTERRUPTED
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without being asked
         if hasattr(error, "format_message"):
-            code = _fail(_usage_error(error), invocation)
+            code = _fail(usage_error(error), invocation)
         else:
             code = _fail(
                 AutotuneError(
@@ -93,7 +93,7 @@ def _fail(error: AutotuneError, invocation: Invocation) -> ExitCode:
     return error.exit_code
 
 
-def _usage_error(error: Exception) -> UsageError:
+def usage_error(error: Exception) -> UsageError:
     """Turns what the parser of the command line raises into an error of ours."""
     cause = str(error.format_message()).strip()  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)

@@ -16,13 +16,13 @@ from autotune.cli.declare import is_given
 from autotune.cli.reader import Reader
 from autotune.cli.workload_options import ESTIMATED_TASKS, PRECISIONS, Workload
 from autotune.display import output
-from autotune.errors import UsageError, WorkloadError
+from autotune.errors import UsageError
 from autotune.goal import Budget, Goal
 from autotune.request import Request
 from autotune.run_directory import find
 from autotune.sharing import check_shared, shared_goal, starting_global_batch_size
 from autotune.units import parse_bytes, parse_seconds
-from autotune.workload.resolve import check_is_config
+from autotune.workload.resolve import place_faults, together
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 
 _TASK_OF_COLUMN: Mapping[str, Task] = {
@@ -121,15 +121,9 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
             seed=_training_seed(reader, chosen, defaults.seed),
         )
     if not (chosen.model or chosen.model_config):
-        raise UsageError(
-            "There is no model to train.",
-            "Name one with --model or --model-config, or try the built-in job with --demo.",
-        )
+        raise no_model()
     if needs_dataset and not chosen.dataset:
-        raise UsageError(
-            "There is no data to train on.",
-            "Name a file, a directory or a hub dataset with --dataset.",
-        )
+        raise no_dataset()
     for rest in ("lora_alpha", "lora_dropout", "lora_target_modules"):
         if getattr(chosen, rest) is not None and chosen.lora_rank is None:
             raise UsageError(f"{reader.flag(rest)} needs --lora-rank.", "Add --lora-rank 8.")
@@ -173,6 +167,22 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     )
 
 
+def no_model() -> UsageError:
+    """Nobody named a model."""
+    return UsageError(
+        "There is no model to train.",
+        "Name one with --model or --model-config, or try the built-in job with --demo.",
+    )
+
+
+def no_dataset() -> UsageError:
+    """Nobody named data."""
+    return UsageError(
+        "There is no data to train on.",
+        "Name a file, a directory or a hub dataset with --dataset.",
+    )
+
+
 def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:
     seed = reader.seed("training_seed", chosen.training_seed)
     return otherwise if seed is None else seed
@@ -190,29 +200,31 @@ def _task(reader: Reader, chosen: Workload) -> Task:
         if architecture.endswith(ending):
             output.talk(f"Task {task}, because the model is a {output.one_line(architecture)}.")
             return task
-    # A path that leads nowhere tells nothing of the task, and is the first thing to mend.
-    for name, value in (("model", chosen.model), ("model config", chosen.model_config)):
-        _must_be_there(name, value)
-    _must_be_there("dataset", chosen.dataset)
+    # What is not there tells nothing of the task, and is the first thing to mend.
+    faults = place_faults(places_of(chosen), Path.cwd())
+    if faults:
+        raise together([*faults.values()])
+    model = chosen.model or chosen.model_config or ""
+    why = (
+        "neither its config nor a column option says it"
+        if Path(model).expanduser().exists()
+        else f"{model} is not a directory here, whose config could say it"
+    )
     raise UsageError(
-        "What the model should learn is not clear: neither its config nor a column option says it.",
+        f"What the model should learn is not clear: {why}.",
         f"Add --task, one of {', '.join(ESTIMATED_TASKS)}.",
     )
 
 
-def _must_be_there(what: str, value: str | None) -> None:
-    if value is None:
-        return
-    path = Path(value).expanduser()
-    if path.exists():
-        file = path / "config.json" if path.is_dir() else path
-        if what != "dataset" and file.exists():
-            check_is_config(file)
-        return
-    if value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix:
-        raise WorkloadError(
-            f"The {what} {value} does not exist.", "Check the path; names on the hub need --task."
-        )
+def places_of(chosen: Workload) -> WorkloadSpec:
+    """What the options name, for a look at whether it is there."""
+    return WorkloadSpec(
+        task="causal-lm",
+        model=chosen.model,
+        model_config=chosen.model_config,
+        tokenizer=chosen.tokenizer,
+        dataset=chosen.dataset,
+    )
 
 
 def architecture_of(source: str) -> str:

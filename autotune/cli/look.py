@@ -1,54 +1,65 @@
 """What a job looks like before torch is loaded: for a form that asks while somebody fills it in.
 
 `python -m autotune.cli.look OPTIONS` takes the options of `autotune plan`, settings and variables
-included, and prints one JSON document: what the job's files tell at once, and the first error.
+included, and prints one JSON document: what the job's files tell at once, and everything that is
+wrong; `error` is the first of `errors`.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
 
-from autotune.cli import app, documents, options
+from autotune.cli import app, documents, faults, options
 from autotune.cli.declare import takes
-from autotune.cli.job import architecture_of, build_request
+from autotune.cli.job import architecture_of
 from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode
+from autotune.events import Document
 from autotune.request import Request
 from autotune.workload.columns import choose
 from autotune.workload.header import header_of
 from autotune.workload.resolve import resolve_spec
 from autotune.workload.spec import WorkloadSpec
 
-COMMAND = "look"
+COMMAND = "plan"
+"""The command whose options are looked at, and that a hint may name."""
 
 
 def main() -> int:
     """Answers for the options in `sys.argv`."""
-    app.app.command(COMMAND, hidden=True)(look)
-    return app.main([COMMAND, *sys.argv[1:], "--json"])
+    words, unread = faults.of_words(COMMAND, sys.argv[1:])
+
+    @takes(options.Plan)
+    def look(context: typer.Context, chosen: options.Plan) -> int:
+        """Show what the files of a job tell at once."""
+        return _look(context, chosen, unread)
+
+    commands = app.app.registered_commands
+    commands[:] = [command for command in commands if command.name != COMMAND]
+    app.app.command(COMMAND)(look)
+    return app.main([COMMAND, *words, "--json"])
 
 
-@takes(options.Plan)
-def look(context: typer.Context, chosen: options.Plan) -> int:
-    """Show what the files of a job tell at once."""
+def _look(context: typer.Context, chosen: options.Plan, unread: Sequence[AutotuneError]) -> int:
     document: dict[str, object] = {
         "schema": documents.SCHEMA,
         "columns": _columns(chosen),
         "architecture": architecture_of(chosen.model or chosen.model_config or "") or None,
     }
-    code = ExitCode.OK
-    try:
-        document |= _job(build_request(context, chosen))
-    except AutotuneError as error:
-        document["error"] = {"cause": error.cause, "remedy": error.remedy}
-        code = error.exit_code
+    wrong, told = faults.of_options(context, chosen, _job)
+    found = [*wrong, *unread]
+    document |= told
+    if found:
+        errors = [{"cause": error.cause, "remedy": error.remedy} for error in found]
+        document |= {"error": errors[0], "errors": errors}
     output.document(document)
-    return code
+    return found[0].exit_code if found else ExitCode.OK
 
 
 def _columns(chosen: options.Plan) -> list[str] | None:
@@ -60,7 +71,7 @@ def _columns(chosen: options.Plan) -> list[str] | None:
     return header_of(replace(spec, split=chosen.split or spec.split))
 
 
-def _job(request: Request) -> dict[str, object]:
+def _job(request: Request) -> Document:
     """Task and columns of a job whose files are there.
 
     Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -56,6 +57,9 @@ def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> 
     _check_there_is_one_model(spec)
     if spec.dataset is None:
         raise WorkloadError("No dataset was given.", "Name one with --dataset, or try --demo.")
+    faults = place_faults(spec, working_directory)
+    if faults:
+        raise together([*faults.values()])
     spec = replace(
         spec,
         model=_place(spec.model, working_directory, "model", "model"),
@@ -63,14 +67,46 @@ def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> 
         tokenizer=_place(spec.tokenizer, working_directory, "model", "tokenizer"),
         dataset=_place(spec.dataset, working_directory, "dataset", "dataset"),
     )
-    for place in (spec.model, spec.model_config):
-        _check_config(place)
-    _check_weights(spec.model)
     source_of(spec)
     columns = header_of(spec)
     if columns is not None:
         choose(spec.columns, spec.task, columns)
     return spec
+
+
+def place_faults(spec: WorkloadSpec, working_directory: Path) -> dict[str, WorkloadError]:
+    """What a workload names and is not there, or is not what it should be: all of it.
+
+    Args:
+        spec: As the user gave it.
+        working_directory: What relative paths are relative to.
+
+    Returns:
+        Errors by what was named: model, model config, tokenizer or dataset.
+    """
+    found: dict[str, WorkloadError] = {}
+    named: tuple[tuple[str | None, Literal["model", "dataset"], str], ...] = (
+        (spec.model, "model", "model"),
+        (spec.model_config, "model", "model config"),
+        (spec.tokenizer, "model", "tokenizer"),
+        (spec.dataset, "dataset", "dataset"),
+    )
+    for value, kind, what in named:
+        try:
+            place = _place(value, working_directory, kind, what)
+            if what in ("model", "model config"):
+                _check_config(place)
+            if what == "model":
+                _check_weights(place)
+        except WorkloadError as error:
+            found[what] = error
+    return found
+
+
+def together(faults: Sequence[WorkloadError]) -> WorkloadError:
+    """Several faults as one error, for whoever can be told only one."""
+    remedies = dict.fromkeys(fault.remedy for fault in faults if fault.remedy)
+    return WorkloadError(" ".join(fault.cause for fault in faults), " ".join(remedies) or None)
 
 
 def resolve_model(spec: WorkloadSpec, working_directory: Path) -> WorkloadSpec:

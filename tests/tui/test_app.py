@@ -85,16 +85,23 @@ def test_the_table_filters_sorts_and_keeps_the_cursor(running: RunDirectory) -> 
         await shows(pilot, "samples/s↑")
         await pilot.press("slash", *"mbs>=64 q")
         assert front(app).NAME == "search"
-        await shows(pilot, "0 of 10")
+        await shows(pilot, "▲ no trial matches /mbs>=64 q: all are shown")
+        assert "· 10 trials ─" in driving.text(app)
+        assert table(app).num_shown == 10
         await pilot.press("backspace", "backspace")
         await shows(pilot, "/mbs>=64 · 3 of 10")
         await pilot.press("enter", "s")
         await shows(pilot, "sort ± ↑")
         await pilot.press("escape")
-        await shows(pilot, "no filter · 10 of 10")
-        await pilot.press("slash", *"mbs>=x")
-        await shows(pilot, "'x' is nothing that mbs can be compared with")
+        await shows(pilot, "sort ± ↑ · 10 trials")
+        await pilot.press("slash", *"mbs=64")
+        await shows(pilot, "/mbs=64 · 3 of 10")
+        await pilot.press("slash", *">x", "enter")
+        await shows(pilot, "✗ cannot be read: '64/>x' is nothing that mbs can be compared with")
+        assert table(app).num_shown == 3, "the table stays as it was"
         await pilot.press("escape")
+        await shows(pilot, "sort ± ↑ · 10 trials")
+        assert "cannot be read" not in driving.text(app)
 
     drive(app, (100, 30), body)
 
@@ -263,6 +270,10 @@ def test_help_and_palette_know_keys_and_trials(running: RunDirectory) -> None:
         await pilot.press("question_mark")
         await shows(pilot, "Keys of 3 search")
         await pilot.press("escape")
+        for typed, found in (("theme", "Theme: light or dark"), ("kind", "Picture"), ("stop", "x")):
+            await pilot.press("ctrl+p", *typed)
+            await shows(pilot, found)
+            await pilot.press("escape")
         await pilot.press("ctrl+p", *"#3")
         await shows(pilot, "Open trial 3")
         await pilot.press("enter")
@@ -276,7 +287,7 @@ def test_pictures_take_turns_in_their_place(running: RunDirectory) -> None:
     app = app_of(running)
 
     async def body(pilot: Driver) -> None:
-        for words in ("★ best", "best rate after each trial", "no ckpt", "trial 9 16×4"):
+        for words in ("★ best", "━ best rate by trial", "no ckpt", "trial 9 16×4"):
             await pilot.press("v")
             await shows(pilot, words)
 

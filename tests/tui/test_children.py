@@ -128,7 +128,7 @@ def test_closing_ends_what_is_left(tmp_path: Path) -> None:
 def test_a_child_that_cannot_be_started_is_told_as_well() -> None:
     answer = asyncio.run(_children().ask(["x\0y"], module="pass", time_limit_s=30.0))
     assert answer.error is not None
-    assert answer.error[0].startswith("`pass` could not be started: ")
+    assert answer.error[0].startswith("What looks at the files could not be started: ")
     too_long = asyncio.run(_children().ask(["x" * 10_000_000], module="pass", time_limit_s=30.0))
     assert too_long.error is not None
     assert "Argument list too long" in too_long.error[0]

@@ -276,7 +276,7 @@ def test_files_of_one_run_are_never_shown_as_those_of_another(
         await pilot.press("5")
         await shows(pilot, "6 files in out")
         await pilot.press("w")
-        await shows(pilot, "Write the files of recommended")
+        await shows(pilot, "Write the files of the answer")
         await pilot.press("ctrl+u", *"mine", "enter")
         await shows(pilot, "6 files written to")
         await until(pilot, lambda: app.latest.is_read)

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from autotune.view import RunView, fold
-from tests.tui import stories
-from tui.pictures import best_so_far, heat_map, memory_speed
+from tests.testing import runs
+from tests.tui import answers, stories
+from tui.pictures import best_so_far, heat_map, legend, memory_speed
 from tui.pictures.axes import ticks
 from tui.pictures.bars import bar, sparkline
 
@@ -34,8 +35,8 @@ def test_pictures_are_no_larger_than_their_place(view: RunView, width: int, heig
 
 
 def test_the_front_is_what_nothing_beats_in_both(view: RunView) -> None:
-    measured = [trial for trial in view.trials if trial.measured is not None]
-    assert [trial.number for trial in memory_speed.front(measured)] == [0, 1, 2]
+    measured = memory_speed.points(view)
+    assert [point.number for point in memory_speed.front(measured)] == [0, 1, 2]
 
 
 def test_speed_against_memory_names_every_trial(view: RunView) -> None:
@@ -56,20 +57,24 @@ def test_best_so_far_rises_and_counts_trials_without_gain(view: RunView) -> None
     assert best_so_far.rates(view) == [25.0, 40.2, *[41.8] * 7]
     spark, note = best_so_far.one_line(view, 60)
     assert spark == "▁▇███████"
-    assert note == "  no gain for 6"
+    assert note == "  no gain for 6 trials"
     assert best_so_far.one_line(RunView(), 60) == ("", "nothing measured yet")
-    assert "+67 % against the baseline" in plain([*best_so_far.draw(view, 78, 10)])[-1]
+    assert plain([*best_so_far.draw(view, 78, 10)])[-1] == (
+        "━ best rate by trial, samples/s  ╌ baseline  +67 % vs baseline"
+    )
 
 
 def cells(view: RunView) -> dict[tuple[str, str], str]:
     """The text of every square by row and column."""
-    head, *rows, _ = plain([*heat_map.draw(view, 98, 10)])
+    head, *rows = plain([*heat_map.draw(view, 98, 10)])
     sizes = head.split()[1:]
     found = {}
     for row in rows:
         name, rest = row[:11].strip(), row[11:]
+        if not name.startswith(("no ckpt", "ckpt")):
+            break
         for place, size in enumerate(sizes):
-            found[name, size] = rest[8 * place : 8 * place + 8].strip()
+            found[name, size] = rest[9 * place : 9 * place + 9].strip()
     return found
 
 
@@ -79,7 +84,7 @@ def test_the_heat_map_tells_measured_predicted_and_unknown_apart(view: RunView) 
     assert plain_map["no ckpt", "64"] == "▲"
     assert plain_map["ckpt every", "64"] == "30.9"
     assert plain_map["ckpt every", "32"] == ""
-    assert "fit unknown before a trial" in plain([*heat_map.draw(view, 98, 10)])[-1]
+    assert "· fit unknown before a trial" in plain([*heat_map.draw(view, 98, 10)])[-1]
     assert view.space is not None
     predicted = tuple(
         dict(candidate) | {"predicted": {"total_bytes": 3 * GIB}}
@@ -89,7 +94,7 @@ def test_the_heat_map_tells_measured_predicted_and_unknown_apart(view: RunView) 
     with_predictions = cells(told)
     assert with_predictions["no ckpt", "8"] == "25.0"
     assert with_predictions["no ckpt", "16"] == "(3.00 G)"
-    assert "predicted peak, not measured" in plain([*heat_map.draw(told, 98, 10)])[-1]
+    assert "(2.10 G) predicted peak, GiB" in plain([*heat_map.draw(told, 98, 10)])[-1]
 
 
 def test_round_ticks() -> None:
@@ -107,3 +112,50 @@ def test_bars_and_sparklines() -> None:
     assert sparkline([5, 5]) == "▄▄"
     assert sparkline([1, 2, 3], 2) == "▁█"
     assert sparkline([]) == ""
+
+
+def test_every_picture_shows_what_was_confirmed_and_marks_it(view: RunView) -> None:
+    memory = runs.measured(39.9, 2 * GIB).memory
+    again = replace(answers.confirmed(), number=1, samples_per_s=39.9, memory=memory)
+    told = replace(view, confirmed=again)
+    assert cells(told)["no ckpt", "16"] == "★39.9◆"
+    assert cells(told)["no ckpt", "8"] == "25.0◆"
+    assert cells(told)["no ckpt", "32"] == "41.8"
+    drawn = plain([*memory_speed.draw(told, 98, 12)])
+    text = "\n".join(drawn)
+    for point in ("★1", "◆0", "●2", "○4"):
+        assert point in text, point
+    assert "◆ confirmed" in drawn[-1] + drawn[-2]
+    assert best_so_far.rates(told)[1] == 39.9
+    assert plain([*best_so_far.draw(told, 98, 10)])[-1].endswith("+67 % vs baseline ◆ confirmed")
+
+
+@pytest.mark.parametrize("width", [40, 58, 76, 78, 98, 138])
+def test_no_meaning_in_a_legend_is_cut(view: RunView, width: int) -> None:
+    told = replace(view, confirmed=answers.confirmed(), foreseen=runs.foreseen())
+    whole = {
+        *(f"{sign} {meaning}" for sign, meaning in memory_speed.SIGNS.items()),
+        *heat_map._legend(told, {runs.BEST: GIB}),
+        *best_so_far._legend(told),
+        "samples/s",
+    }
+    for draw in (memory_speed.draw, best_so_far.draw, heat_map.draw):
+        lines = plain([*draw(told, width, 12)])
+        assert max(map(len, lines)) <= width
+        words = "  ".join(lines[-2:])
+        assert any(part in words for part in whole), words
+        last = lines[-1].split("  ")[-1]
+        assert any(part.endswith(last) for part in whole), last
+
+
+def test_a_legend_goes_on_in_the_next_row_and_leaves_out_whole_parts() -> None:
+    parts = ["★ best", "○ measured", "▲ out of memory"]
+    assert legend.packed(parts, 40, 1) == ["★ best  ○ measured  ▲ out of memory"]
+    assert legend.packed(parts, 20, 2) == ["★ best  ○ measured", "▲ out of memory"]
+    assert legend.packed(parts, 20, 1) == ["★ best  ○ measured"]
+    assert legend.packed(["a sentence longer than a row"], 14, 3) == [
+        "a sentence",
+        "longer than a",
+        "row",
+    ]
+    assert legend.packed(parts, 3, 2) == []

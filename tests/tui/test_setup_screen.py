@@ -199,6 +199,73 @@ def test_an_error_of_the_plan_stands_at_its_field_and_keeps_it_from_starting(
     driving.drive(_app(COMPLETE), (80, 24), body)
 
 
+def test_all_wrong_fields_are_marked_at_once_each_with_its_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a real child."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    _use(monkeypatch, Children())
+    wrong = {
+        "model": "./nowhere",
+        "dataset": "none.csv",
+        "processes": "few",
+        "memory_limit": "2G",
+        "trials": "0",
+    }
+    reasons = {
+        "model": "The model ./nowhere does not exist.",
+        "dataset": "The dataset none.csv does not exist.",
+        "processes": "--processes takes a whole number.",
+        "memory_limit": "--memory-limit: '2G' has half a unit.",
+        "trials": "--trials must be at least 1, not 0.",
+    }
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ 5 ─")
+        fields = {field.field.name: field for field in pilot.app.screen.query(FormField)}
+        assert {name for name, field in fields.items() if field.has_class("-wrong")} == set(wrong)
+        told = " ".join(text(pilot.app).split())
+        for name, reason in reasons.items():
+            # Once at the field, once among the checks.
+            assert told.count(f"✗ {reason}") == 1, name
+            assert told.count(reason.split("'")[0]) == 2, name
+        assert "What the model should learn" not in told
+        await pilot.press("r")
+        await shows(pilot, "something is wrong at model, dataset, ")
+        fields["trials"].take_focus()
+        await pilot.press("end", "backspace", "9")
+        await shows(pilot, "✗ 4 ─")
+        assert not fields["trials"].has_class("-wrong")
+
+    driving.drive(_app(JobForm(values=wrong)), (140, 60), body)
+
+
+def test_what_is_filled_in_is_looked_at_before_all_of_it_is_there(
+    scripted: ScriptedChildren,
+) -> None:
+    scripted.answers["look"] = {
+        "errors": [
+            {"cause": "There is no data to train on.", "remedy": "Name it with --dataset."},
+            {"cause": "--trials must be at least 1, not 0.", "remedy": "Give a larger number."},
+        ],
+        "error": {"cause": "There is no data to train on.", "remedy": "Name it with --dataset."},
+    }
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ --trials must be at least 1")
+        fields = {field.field.name: field for field in pilot.app.screen.query(FormField)}
+        assert fields["trials"].has_class("-wrong")
+        assert not fields["dataset"].has_class("-wrong"), "nobody has reached it yet"
+        assert "· dataset      not named yet" in text(pilot.app)
+        await pilot.press("r")
+        await shows(pilot, "something is wrong at dataset, trials")
+        assert fields["dataset"].has_class("-wrong")
+        assert scripted.num_asked("plan") == 0
+
+    driving.drive(_app(JobForm(values={"model": "m", "trials": "0"})), (100, 40), body)
+
+
 def test_a_field_that_is_missing_is_wrong_only_when_somebody_starts(
     scripted: ScriptedChildren,
 ) -> None:
@@ -206,6 +273,7 @@ def test_a_field_that_is_missing_is_wrong_only_when_somebody_starts(
         assert "✗ There is no model" not in text(pilot.app)
         await pilot.press("r")
         await shows(pilot, "✗ There is no model to train.")
+        assert "✗ There is no data to train on." in text(pilot.app)
         await pilot.press("escape", "d")
         await shows(pilot, "autotune tune --demo")
         await shows(pilot, "3 configurations")

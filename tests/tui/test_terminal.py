@@ -6,6 +6,7 @@ import base64
 import contextlib
 import os
 import random
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -169,6 +170,26 @@ def test_looking_back_ends_well_and_leaves_a_last_frame(tmp_path: Path) -> None:
         after = assert_restored(tty).decode()
     assert f"Run {stories.NAME}: ✓ finished" in after
     assert "best   #1  16×4  40.0 samples/s" in after
+
+
+def test_no_color_sends_no_colour_whatever_is_shown(tmp_path: Path) -> None:
+    stories.make(tmp_path / "autotune-runs", "finished")
+    # Bold, dim, italic, underlined and reversed, and their ends.
+    allowed = {"", "0", "1", "2", "3", "4", "7", "22", "23", "24", "27"}
+    for variables, has_colour in (({"NO_COLOR": "1"}, False), ({}, True)):
+        tty = Terminal(tmp_path, "", "tui", stories.NAME, module="autotune", variables=variables)
+        with contextlib.closing(tty):
+            tty.read_until("finished")
+            for key, shown in (("5", "learning"), ("4", "what happened"), ("?", "Keys of")):
+                start = len(tty.bytes)
+                tty.type(key)
+                tty.read_until(shown, after=start)
+            tty.type("\x03")
+            assert tty.wait() == 0
+        codes = set(re.findall(rb"\x1b\[([\d;:]*)m", tty.bytes))
+        sent = {part for code in codes for part in re.split("[;:]", code.decode())}
+        assert (sent <= allowed) is not has_colour, sent - allowed
+        assert "7" in sent or has_colour, "the row under the cursor"
 
 
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "1"}])

@@ -12,9 +12,10 @@ from autotune.events import Document, Origin, SpacePlanned
 from autotune.outcome import Exchange, Measured
 from autotune.view import RunView, TrialView, fold
 from tests.testing import runs
-from tests.tui import stories
+from tests.tui import answers, stories
+from tui import words
 from tui.run_now import RunNow
-from tui.trials import columns, copying, story
+from tui.trials import columns, copying, readings, story
 from tui.trials import filter as filters
 from tui.trials.columns import BY_ID
 from tui.trials.predictions import all_predicted_bytes
@@ -46,6 +47,12 @@ def numbers(view: RunView, text: str) -> list[int]:
         ("mbs>=32 !ckpt:off", [4, 5]),
         ("ckpt:every", [5]),
         ("acc=4", [1, 9]),
+        ("acc = 4", [1, 9]),
+        ("mbs >= 32 !ckpt:off", [4, 5]),
+        ("state:oo", [3]),
+        ("state:out-of-memory", [3]),
+        ("state:baseline", [0]),
+        ("predicted>1GiB", []),
         ("acc!=4 mbs<8", [6, 7, 8]),
         ("rate>40", [1, 2]),
         ("gain>=60%", [1, 2]),
@@ -66,11 +73,27 @@ def test_what_a_filter_lets_through(view: RunView, text: str, expected: list[int
 
 @pytest.mark.parametrize(
     ("text", "cause"),
-    [("mbs>=x", "'x' is nothing that mbs"), ("colour=3", "colour cannot be compared")],
+    [
+        ("mbs>=x", "'x' is nothing that mbs"),
+        ("colour=3", "colour cannot be compared"),
+        ("mbs>>8", "'>8' is nothing that mbs can be compared with"),
+        (">=8", "'>=8' compares nothing: write for example mbs>=8"),
+        ("state:burnt", "state:burnt is none; there are oom, ok, timeout"),
+        ("purpose:fun", "purpose:fun is none; there are baseline, search, confirm, memory"),
+        ("stat:oom", "stat: asks for nothing, state:oom would"),
+    ],
 )
 def test_a_filter_that_makes_no_sense_says_what_would(text: str, cause: str) -> None:
     with pytest.raises(ValueError, match=cause):
         filters.parse(text)
+
+
+def test_a_filter_that_no_trial_passes_hides_none(view: RunView) -> None:
+    chosen = filters.parse("nothing-of-the-kind")
+    assert chosen.in_force(view) == filters.Filter()
+    some = filters.parse("mbs=8")
+    assert some.in_force(view) is some
+    assert filters.parse("RuntimeError:").in_force(view).text == "RuntimeError:", "plain words"
 
 
 def test_repeats_are_shown_only_where_they_are_asked_for() -> None:
@@ -100,7 +123,7 @@ def test_trials_in_order_with_the_running_one_first_and_the_others_last(view: Ru
 def test_a_row_says_what_was_measured(view: RunView) -> None:
     trial = view.trial(2)
     assert trial is not None
-    chosen = columns.that_fit(80, view.trials)
+    chosen = columns.that_fit(80, view)
     assert [column.id for column in chosen] == [
         "number",
         "state",
@@ -121,7 +144,7 @@ def test_a_row_says_what_was_measured(view: RunView) -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 58, 78, 98, 130])
 def test_columns_fit_and_what_matters_stays(view: RunView, width: int) -> None:
-    chosen = columns.that_fit(width, view.trials)
+    chosen = columns.that_fit(width, view)
     ids = [column.id for column in chosen]
     assert {"number", "state", "mbs", "rate"} <= set(ids)
     if width >= 40:
@@ -134,7 +157,8 @@ def test_columns_fit_and_what_matters_stays(view: RunView, width: int) -> None:
 def test_ranks_and_local_sgd_have_columns_where_they_differ(view: RunView) -> None:
     trial = view.trials[0]
     several = replace(trial.configuration, world_size=2, local_sgd_steps=8)
-    ids = [c.id for c in columns.that_fit(100, [trial, replace(trial, configuration=several)])]
+    both = RunView(trials=(trial, replace(trial, configuration=several)))
+    ids = [c.id for c in columns.that_fit(100, both)]
     assert {"ranks", "sgd"} <= set(ids)
 
 
@@ -195,7 +219,7 @@ def test_the_story_of_several_ranks_and_of_another_machine(view: RunView) -> Non
     assert "25 %  0.40 s, waiting for other ranks" in text
     assert "0.05 s for 1.00 GiB" in text
     assert "Run on other by its run theirs, as #4 there." in text
-    assert "total 2.00 GiB, before the trial ran" in text
+    assert "predicted  ▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒░░░░░░░░░░░░░░░ (2.00 GiB), as measured" in text
     assert "again, alone" not in text
 
 
@@ -227,3 +251,96 @@ def test_predictions_come_from_candidates_and_trials(view: RunView) -> None:
     foreseen = replace(foreseen, candidates=(odd, *foreseen.candidates))
     told = all_predicted_bytes(replace(view, foreseen=foreseen))
     assert told == {runs.BASELINE: GIB, runs.BEST: 2 * GIB, runs.TOO_LARGE: 9 * GIB}
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    """#1 was measured at 40.2 once and confirmed at 40.0; the baseline at 25.0 both times."""
+    ending = stories.finishing(tmp_path_factory.mktemp("ended"))
+    return fold(stories.records([*stories.searching(), *ending]))
+
+
+def test_one_rule_says_which_figures_are_shown(confirmed: RunView) -> None:
+    chosen = [BY_ID[id] for id in ("state", "rate", "peak", "step", "gain")]
+    rows = {}
+    for number in (0, 1, 2):
+        trial = confirmed.trial(number)
+        assert trial is not None
+        rows[number] = " ".join(columns.row(trial, confirmed, chosen).split())
+    assert rows == {
+        0: "✓ baseline 25.0◆ 2.00 GiB 2.56 s ±0.0 %",
+        1: "✓ confirmed 40.0◆ 2.00 GiB 1.60 s +60 %",
+        2: "✓ measured 41.8 3.50 GiB 1.53 s +67 %",
+    }
+    best = readings.best(confirmed)
+    assert best is not None
+    assert best.number == 1, "what was confirmed, though another reading was higher"
+    assert words.best(RunNow(view=confirmed)) == (
+        "#1  16×4  40.0 samples/s ◆ confirmed  +60 % (95 %: +50 % to +70 %)"
+    )
+    text = told(best, confirmed)
+    assert "◆ confirmed: 40.0 samples/s (95 %: 39.0 to 41.0)." in text
+    assert "Before, once: Measured 40.2 samples/s" in text
+    assert "before confirmation" not in text
+    other = confirmed.trial(2)
+    assert other is not None
+    assert "It is the best so far." not in told(other, confirmed)
+
+
+def test_a_confirming_trial_keeps_its_own_figures_and_lends_them_to_its_like() -> None:
+    events = [
+        *stories.searching(2),
+        *runs.trial(7, runs.BEST, runs.measured(39.5, 2 * GIB), "confirm"),
+        *runs.trial(8, runs.BASELINE, runs.measured(24.9, GIB), "confirm"),
+        replace(answers.confirmed(), number=7, baseline_number=8, samples_per_s=39.0),
+    ]
+    view = fold(stories.records(events))
+    shown = {t.number: readings.shown(t, view) for t in view.trials}
+    assert {number: one.samples_per_s for number, one in shown.items() if one} == {
+        0: 25.0,
+        1: 39.0,
+        7: 39.5,
+        8: 24.9,
+    }
+    assert {number for number, one in shown.items() if one and one.is_confirmed} == {0, 1}
+    best = readings.best(view)
+    assert best is not None
+    assert (best.number, readings.gain(best, view)) == (1, 1.67)
+
+
+def test_predicted_memory_stands_beside_the_measured_one_where_there_is_room(
+    view: RunView,
+) -> None:
+    told_of = replace(view, foreseen=runs.foreseen())
+    for width, window, is_there in ((78, 80, False), (98, 100, True), (80, 140, True)):
+        ids = [c.id for c in columns.that_fit(width, told_of, window_cells=window)]
+        assert ("predicted" in ids) is is_there, width
+        if is_there:
+            assert ids.index("predicted") == ids.index("peak") + 1
+        assert "predicted" not in [c.id for c in columns.that_fit(width, view, window_cells=window)]
+    cells = {}
+    for number in (0, 2, 4):
+        trial = told_of.trial(number)
+        assert trial is not None
+        cells[number] = [
+            cell.strip()
+            for cell in columns.cells(trial, told_of, [BY_ID["peak"], BY_ID["predicted"]])
+        ]
+    assert cells == {
+        0: ["1.00 GiB", "(1.00 GiB)"],
+        2: ["3.50 GiB", "–"],
+        4: ["2.50 GiB", "(9.00 GiB)"],
+    }
+
+
+def test_the_story_holds_the_prediction_against_what_was_measured(view: RunView) -> None:
+    told_of = replace(view, foreseen=runs.foreseen())
+    wrong = told_of.trial(4)
+    assert wrong is not None
+    assert "(9.00 GiB), 260 % too much" in told(wrong, told_of)
+    low = replace(wrong, predicted={"total_bytes": 2 * GIB})
+    assert "(2.00 GiB), 20 % too little" in told(low, told_of)
+    lost = told_of.trial(3)
+    assert lost is not None
+    lost = replace(lost, predicted={"total_bytes": 3 * GIB})
+    assert "(3.00 GiB) of 4.00 GiB" in told(lost, told_of), "nothing was measured"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.cells import cell_len
 from textual.content import Content
 
 from autotune.display import wording
@@ -70,12 +71,17 @@ def limits(answer: Answer, view: RunView, width: int) -> Iterator[Content]:
         yield from hanging(Content.assemble("  ", mark("note"), " warning      "), text, width)
 
 
-def offer(one: Offer, chosen: Offer, width: int, *, is_taken: bool) -> Content:
+TAKEN, OFFERED = "●", "○"
+"""What stands before an offer that is taken, and before one that may be."""
+
+
+def offer(one: Offer, answer: Answer, view: RunView, width: int, *, is_taken: bool) -> Content:
     """One row of the list of what may be taken."""
-    sign = "●" if is_taken else "○"
-    against = verdict.against(one, chosen) if one.kind is not None else "recommended here"
-    name = one.title if one.kind is not None else "the answer"
-    row = f"{sign} {padded(name, 24)} {one.configuration}: {against}"
+    sign = TAKEN if is_taken else OFFERED
+    against = verdict.against(one, answer, view) if one.kind is not None else "recommended here"
+    row = f"{sign} {padded(one.title, 24)} {one.configuration}: {against}"
+    if cell_len(row) > width:
+        row = row.replace(" speed,", ",").removesuffix(" memory")
     return Content(padded(row, width).rstrip())
 
 
@@ -90,13 +96,10 @@ def title_without(now: RunNow) -> str:
 
 def no_answer(now: RunNow, width: int) -> list[Content]:
     """What is missing of a run that goes on, or why one that ended has no answer."""
+    if now.directory is None:
+        return hanging("  ", words.no_trials(now), width)
     rows = list(unfinished(now, width) if _goes_on(now) else ended(now, width))
-    if rows:
-        return rows
-    if now.directory is not None:
-        return [Content("  Nothing has happened yet.")]
-    go, open_run = bindings.shown("go.setup"), bindings.shown("setup.open")
-    return [Content(f"  No run was chosen. {go} sets one up, and {open_run} there opens one.")]
+    return rows or [Content("  Nothing has happened yet.")]
 
 
 def trouble(now: RunNow, width: int) -> Iterator[Content]:

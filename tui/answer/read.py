@@ -79,7 +79,7 @@ class Offer:
     @property
     def title(self) -> str:
         """What it is, in two or three words."""
-        return self.kind or "recommended"
+        return self.kind or "the answer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

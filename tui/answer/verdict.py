@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotune.events import Confirmed
 from autotune.units import format_bytes, format_change, format_rate
+from autotune.view import RunView
 from tui.answer.read import Answer, Offer, Readings
 
 
@@ -90,12 +91,30 @@ def sureness(confirmed: Confirmed | None) -> str:
     return how if confirmed.settled else f"{how}; the interval was still narrowing"
 
 
-def against(offer: Offer, chosen: Offer) -> str:
-    """What an alternative gives and takes, against the recommended one; rates of the search."""
-    speed = format_change(offer.measured.samples_per_s / chosen.measured.samples_per_s)
-    gap = offer.measured.memory.total_bytes - chosen.measured.memory.total_bytes
+def against(offer: Offer, answer: Answer, view: RunView) -> str:
+    """What an alternative gives and takes, against the recommended one.
+
+    The baseline was confirmed beside it. Any other one was measured by the search alone, and is
+    held against what the search measured of the recommended one.
+    """
+    own, base = answer.measured, answer.baseline.measured
+    is_baseline = offer.configuration == answer.baseline.configuration and base is not None
+    theirs = base if is_baseline and base is not None else offer.measured
+    searched = None if is_baseline else _searched(answer, view)
+    rate = own.samples_per_s if searched is None else searched
+    gap = theirs.memory.total_bytes - own.memory.total_bytes
     sign = "−" if gap < 0 else "+"
-    return f"{speed} speed, {sign}{format_bytes(abs(gap))} memory"
+    change = format_change(theirs.samples_per_s / rate)
+    return f"{change} speed, {sign}{format_bytes(abs(gap))} memory"
+
+
+def _searched(answer: Answer, view: RunView) -> float | None:
+    """What the search measured of the recommended configuration, once."""
+    for trial in view.trials:
+        is_it = trial.configuration == answer.configuration
+        if is_it and trial.purpose in ("baseline", "search") and trial.measured is not None:
+            return trial.measured.samples_per_s
+    return None
 
 
 def _pairs(confirmed: Confirmed) -> str:

@@ -14,7 +14,8 @@ from autotune.outcome import Failed, OutOfMemory
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView
 from tui.run_now import RunNow
-from tui.trials import story
+from tui.trials import readings, story
+from tui.trials.readings import CONFIRMED_WORD
 
 Progress: TypeAlias = Literal["ok", "asking", "open"]
 
@@ -84,13 +85,15 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
 
 def leading(view: RunView) -> str:
     """What would be recommended if the search were right already; empty before the first trial."""
-    best = view.trial(view.best.number) if view.best is not None else None
-    if view.best is None or best is None:
+    best = readings.best(view)
+    if best is None:
         return ""
-    change = "" if view.best.speedup is None else f", {format_change(view.best.speedup)}"
+    ratio = readings.gain(best, view)
+    change = "" if ratio is None else f", {format_change(ratio)} vs baseline"
+    sure = CONFIRMED_WORD if view.confirmed is not None else "one measurement, not confirmed"
     return (
-        f"#{best.number} {best.configuration}: {format_rate(view.best.samples_per_s)} samples/s"
-        f"{change}; one measurement, not confirmed"
+        f"#{best.number} {best.configuration}: {format_rate(readings.rate(best, view))} samples/s"
+        f"{change}; {sure}"
     )
 
 

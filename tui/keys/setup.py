@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.keys.key import GO, RUN, Key
+from tui.keys.key import GO, RUN, VIEW, Key
 
 SETUP: tuple[Key, ...] = (
     Key(
@@ -42,7 +42,7 @@ SETUP: tuple[Key, ...] = (
         id="setup.open",
         keys="o",
         shown="o",
-        label="Open run",
+        label="Open",
         help="Choose one of the runs there are and look at it.",
         group=GO,
         verb="screen.open_run",
@@ -81,5 +81,25 @@ SETUP: tuple[Key, ...] = (
         verb="screen.copy_command",
         screen="setup",
         in_footer=True,
+    ),
+    Key(
+        id="setup.page_down",
+        keys="pagedown",
+        shown="PgDn",
+        label="Page down",
+        help="Scroll down by a page.",
+        group=VIEW,
+        verb="screen.page(1)",
+        screen="setup",
+    ),
+    Key(
+        id="setup.page_up",
+        keys="pageup",
+        shown="PgUp",
+        label="Page up",
+        help="Scroll up by a page.",
+        group=VIEW,
+        verb="screen.page(-1)",
+        screen="setup",
     ),
 )

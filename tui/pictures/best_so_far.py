@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from autotune.display import wording
-from autotune.units import format_change, format_rate
+from autotune.units import counted, format_change, format_rate
 from autotune.view import RunView
 from tui.pictures.axes import Axes, padded
 from tui.pictures.bars import sparkline
+from tui.pictures.legend import legend
+from tui.trials import readings
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
+
+BEST, BASELINE = "━", "╌"
 
 
 def rates(view: RunView) -> list[float]:
@@ -17,7 +21,7 @@ def rates(view: RunView) -> list[float]:
     for trial in sorted(view.trials, key=lambda t: t.number):
         if trial.purpose not in ("baseline", "search") or trial.outcome is None:
             continue
-        best = max(best, trial.measured.samples_per_s if trial.measured else 0.0)
+        best = max(best, readings.rate(trial, view))
         found.append(best)
     return found
 
@@ -28,7 +32,7 @@ def one_line(view: RunView, cells: int) -> tuple[str, str]:
     if not found or found[-1] <= 0:
         return "", "nothing measured yet"
     since = next((n for n in range(1, len(found) + 1) if found[-n] < found[-1]), len(found) + 1) - 1
-    gained = f"no gain for {since - 1}" if since > 1 else "gained by the last trial"
+    gained = f"no gain for {counted(since - 1, 'trial')}" if since > 1 else "by the last trial"
     note = gained if len(found) > 1 else "one trial"
     room = max(4, cells - len(note) - 2)
     return sparkline([rate for rate in found if rate > 0], room), f"  {note}"
@@ -41,11 +45,12 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
         return [Content.styled("No trial was measured yet.", "$text-muted")]
     if height < 5 or width < 40:
         return [Content.styled("No room for this picture.", "$text-muted")]
-    baseline = view.baseline.measured if view.baseline else None
+    baseline = readings.shown(view.baseline, view) if view.baseline else None
     reach = [rate for rate in found if rate > 0]
+    signs = legend(_legend(view), width, most=2 if height >= 8 else 1)
     axes = Axes(
         width=width,
-        height=height - 1,
+        height=height - len(signs),
         x=(0.0, max(1.0, len(found) - 1.0)),
         y=padded([*reach, *([baseline.samples_per_s] if baseline else [])], 0.1),
         name_x=lambda value: f"{value:g}" if value == int(value) else "",
@@ -53,13 +58,21 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     )
     if baseline is not None:
         for column in range(axes.num_cells):
-            axes.put(column, axes.row(baseline.samples_per_s), "╌", "$text-muted")
+            axes.put(column, axes.row(baseline.samples_per_s), BASELINE, "$text-muted")
     _draw_steps(axes, found)
-    best = view.trial(view.best.number) if view.best else None
-    ratio = wording.speedup(best, view) if best is not None else None
-    gain = f", {format_change(ratio)} against the baseline ╌" if ratio is not None else ""
-    note = f"best rate after each trial, samples/s{gain}"
-    return [*axes.lines(), Content.styled(note[:width], "$text-muted")]
+    return [*axes.lines(), *signs]
+
+
+def _legend(view: RunView) -> list[str]:
+    parts = [f"{BEST} best rate by trial, samples/s"]
+    if view.baseline is not None and view.baseline.measured is not None:
+        parts.append(f"{BASELINE} baseline")
+    best = readings.best(view)
+    ratio = readings.gain(best, view) if best is not None else None
+    if ratio is not None:
+        sure = f" {CONFIRMED} {CONFIRMED_WORD}" if view.confirmed is not None else ""
+        parts.append(f"{format_change(ratio)} vs baseline{sure}")
+    return parts
 
 
 def _draw_steps(axes: Axes, found: list[float]) -> None:
@@ -68,4 +81,4 @@ def _draw_steps(axes: Axes, found: list[float]) -> None:
             continue
         right = axes.column(float(number + 1)) if number + 1 < len(found) else axes.num_cells
         for column in range(axes.column(float(number)), max(right, axes.column(float(number)) + 1)):
-            axes.put(column, axes.row(rate), "━", "$text-primary")
+            axes.put(column, axes.row(rate), BEST, "$text-primary")

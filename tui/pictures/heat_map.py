@@ -16,10 +16,16 @@ from autotune.display import wording
 from autotune.units import format_bytes, format_rate
 from autotune.view import RunView, TrialView
 from tui import words
+from tui.pictures.legend import legend
+from tui.trials import readings
 from tui.trials.columns import checkpointing
+from tui.trials.filter import is_repeat
 from tui.trials.predictions import all_predicted_bytes, candidates
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, rate
 
-_CELL = 8
+UNTRIED = "·"
+_MOST_SIGN_ROWS = 3
+_CELL = 9
 _NAME = 11
 
 
@@ -38,8 +44,11 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
         return [Content.styled("The candidates are not known yet.", "$text-muted")]
     num_columns = max(1, (width - _NAME) // _CELL)
     sizes = _around_best(sorted({c.micro_batch_size for c in known}), view, num_columns)
-    forms = sorted({c.checkpointing for c in known}, key=_weight)[: max(1, height - 2)]
     predictions = all_predicted_bytes(view)
+    forms = sorted({c.checkpointing for c in known}, key=_weight)
+    room = height - 1 - len(forms)
+    signs = legend(_legend(view, predictions), width, most=max(1, min(_MOST_SIGN_ROWS, room)))
+    forms = forms[: max(1, height - 1 - len(signs))]
     head = "".join(f"{size:>{_CELL}}" for size in sizes)
     lines = [Content.styled(f"{'samples/s':<{_NAME}}{head}", "$text-muted")]
     for form in forms:
@@ -48,19 +57,31 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
             cell = _cell(view, known, predictions, size, form)
             parts.append(Content.styled(f"{cell.text:>{_CELL}}", cell.style))
         lines.append(Content("").join(parts))
-    return [*lines, Content.styled(_legend(predictions)[:width], "$text-muted")]
+    return [*lines, *signs]
 
 
-def wanted_rows(view: RunView) -> int:
+def wanted_rows(view: RunView, width: int) -> int:
     """Rows that the whole map takes."""
     known = [*candidates(view), *(trial.configuration for trial in view.trials)]
-    return len({c.checkpointing for c in known}) + 2
+    signs = legend(_legend(view, all_predicted_bytes(view)), width, most=_MOST_SIGN_ROWS)
+    return 1 + len({c.checkpointing for c in known}) + len(signs)
 
 
-def _legend(predictions: Mapping[Configuration, int]) -> str:
+def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str]:
+    """What a square may hold; of the states only those that are there."""
+    parts = ["40.2 measured", "★ best"]
+    if view.confirmed is not None:
+        parts.append(f"{CONFIRMED} {CONFIRMED_WORD}")
     if predictions:
-        return "40.2 measured  (2.10 G) predicted peak, not measured  ▲ out of memory  · not tried"
-    return "40.2 measured  ▲ out of memory  ✗ failed  · fit unknown before a trial"
+        parts.append("(2.10 G) predicted peak, GiB")
+    there = {trial.state for trial in view.trials}
+    parts += [
+        f"{wording.GLYPHS[state]} {wording.WORDS[state]}"
+        for state in ("running", "out_of_memory", "failed", "timed_out", "stopped")
+        if state in there
+    ]
+    untried = "not tried" if predictions else "fit unknown before a trial"
+    return [*parts, f"{UNTRIED} {untried}"]
 
 
 def _form_name(form: Checkpointing) -> str:
@@ -76,7 +97,7 @@ def _around_best(sizes: Sequence[int], view: RunView, most: int) -> list[int]:
     """As many sizes as fit, those near the best one."""
     if len(sizes) <= most:
         return list(sizes)
-    best = view.trial(view.best.number) if view.best else view.baseline
+    best = readings.best(view) or view.baseline
     middle = best.configuration.micro_batch_size if best else sizes[0]
     at = min(range(len(sizes)), key=lambda i: abs(sizes[i] - middle))
     first = max(0, min(at - most // 2, len(sizes) - most))
@@ -93,10 +114,11 @@ def _cell(
     def is_here(configuration: Configuration) -> bool:
         return configuration.micro_batch_size == size and configuration.checkpointing == form
 
-    trials = [trial for trial in view.trials if is_here(trial.configuration)]
+    # What was repeated stands under the trial that the search made of it.
+    trials = [t for t in view.trials if is_here(t.configuration) and not is_repeat(t)]
     measured = [trial for trial in trials if trial.measured is not None]
     if measured:
-        return _measured_cell(max(measured, key=_rate), view)
+        return _measured_cell(measured, view)
     if trials:
         last = trials[-1]
         return Cell(wording.GLYPHS[last.state], words.TONES[last.state])
@@ -104,16 +126,15 @@ def _cell(
     if expected:
         return Cell(f"({format_bytes(min(expected)).removesuffix('iB')})", "$text-muted italic")
     is_candidate = any(is_here(configuration) for configuration in known)
-    return Cell("·" if is_candidate else "", "$text-muted")
+    return Cell(UNTRIED if is_candidate else "", "$text-muted")
 
 
-def _measured_cell(trial: TrialView, view: RunView) -> Cell:
-    best = view.trial(view.best.number) if view.best else None
-    rate = _rate(trial)
-    is_best = best is not None and best.measured is not None and rate >= best.measured.samples_per_s
-    text = f"{'★' if is_best else ''}{format_rate(rate)}"
+def _measured_cell(trials: Sequence[TrialView], view: RunView) -> Cell:
+    """The best one of the run where it is among them, else the fastest."""
+    best = readings.best(view)
+    chosen = best.configuration if best is not None else None
+    trial = max(trials, key=lambda one: (one.configuration == chosen, rate(one, view)))
+    is_best, found = trial.configuration == chosen, readings.shown(trial, view)
+    is_sure = found is not None and found.is_confirmed
+    text = f"{'★' if is_best else ''}{format_rate(rate(trial, view))}{CONFIRMED if is_sure else ''}"
     return Cell(text, "bold $text-accent" if is_best else "bold $text")
-
-
-def _rate(trial: TrialView) -> float:
-    return trial.measured.samples_per_s if trial.measured else 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 from textual.content import Content
@@ -11,91 +12,138 @@ from autotune.outcome import OutOfMemory
 from autotune.units import format_rate
 from autotune.view import RunView, TrialView
 from tui.pictures.axes import Axes, padded
+from tui.pictures.legend import legend
+from tui.trials import readings
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, shown
 
 _MIN_ROWS = 5
-_SIGNS = ("★ best", "● measured, on the front", "○ measured", "▲ out of memory", "┊ limit")
+_MIN_ROWS_FOR_MORE = 12
+"""From here on there is a row for what explains itself otherwise."""
+SIGNS = {
+    "★": "best",
+    CONFIRMED: CONFIRMED_WORD,
+    "●": "front",
+    "○": "measured",
+    "▲": "out of memory",
+    "┊": "limit",
+    "·": "the front: nothing is both faster and smaller",
+}
+"""What stands for a trial, or for a line between them."""
 
 
-def front(trials: Sequence[TrialView]) -> list[TrialView]:
-    """Measured trials that no other one beats in speed and memory at once, by memory."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A trial with the figures that are shown of it."""
+
+    trial: TrialView
+    rate: float
+    memory: float
+    is_confirmed: bool
+
+    @property
+    def number(self) -> int:
+        """The trial's number."""
+        return self.trial.number
+
+
+def points(view: RunView) -> list[Point]:
+    """Every configuration that was measured."""
+    found = []
+    for trial in view.trials:
+        known = shown(trial, view) if trial.purpose in ("baseline", "search") else None
+        if known is not None:
+            found.append(
+                Point(
+                    trial=trial,
+                    rate=known.samples_per_s,
+                    memory=float(known.memory.total_bytes),
+                    is_confirmed=known.is_confirmed,
+                )
+            )
+    return found
+
+
+def front(measured: Sequence[Point]) -> list[Point]:
+    """What no other one beats in speed and memory at once, by memory."""
     best_rate = float("-inf")
     kept = []
-    for trial in sorted(trials, key=lambda t: (_memory(t), -_rate(t))):
-        if _rate(trial) > best_rate:
-            best_rate = _rate(trial)
-            kept.append(trial)
+    for point in sorted(measured, key=lambda p: (p.memory, -p.rate)):
+        if point.rate > best_rate:
+            best_rate = point.rate
+            kept.append(point)
     return kept
 
 
 def draw(view: RunView, width: int, height: int) -> list[Content]:
     """The picture, or a sentence where there is nothing to draw yet."""
-    measured = [
-        trial
-        for trial in view.trials
-        if trial.measured is not None and trial.purpose in ("baseline", "search")
-    ]
+    measured = points(view)
     if not measured:
         return [Content.styled("No trial was measured yet.", "$text-muted")]
     if height < _MIN_ROWS or width < 40:
         return [Content.styled("No room for this picture.", "$text-muted")]
     limit = view.machine.memory_limit_bytes if view.machine else None
-    needs = [_memory(trial) for trial in measured]
+    needs = [point.memory for point in measured]
     reach = [*needs, *([limit] if limit and limit < 3 * max(needs) else [])]
     unit, unit_bytes = ("GiB", 1024**3) if max(reach) >= 1.5 * 1024**3 else ("MiB", 1024**2)
+    parts = _legend(view, measured, has_room=height >= _MIN_ROWS_FOR_MORE)
+    signs = legend(parts, width, most=2 if height >= 8 else 1)
     axes = Axes(
         width=width,
-        height=height - 1,
+        height=height - len(signs),
         x=padded(reach),
-        y=padded([_rate(trial) for trial in measured], 0.1),
+        y=padded([point.rate for point in measured], 0.1),
         name_x=lambda value: f"{value / unit_bytes:g} {unit}",
         unit_x=float(unit_bytes),
         name_y=format_rate,
     )
     kept = front(measured)
     _draw_limit(axes, limit)
-    best = view.best.number if view.best else None
-    on_front = {trial.number for trial in kept}
+    best = readings.best(view)
+    best_number = best.number if best is not None else None
+    on_front = {point.number for point in kept}
     # The best is drawn last, so that nothing lies over it.
-    for trial in _one_a_cell(axes, measured, {*on_front, best}):
-        _draw_point(axes, trial, is_best=trial.number == best, is_kept=trial.number in on_front)
+    for point in _one_a_cell(axes, measured, on_front, best_number):
+        _draw_point(axes, point, _sign(point, best_number, on_front))
     _draw_front(axes, kept)
     _draw_misses(axes, view)
-    return [*axes.lines(), Content.styled(_legend(view, width), "$text-muted")]
+    return [*axes.lines(), *signs]
 
 
-def _legend(view: RunView, width: int) -> str:
-    """What the signs mean, as far as there is room; a sign with half its meaning says nothing."""
-    signs = [*_SIGNS]
-    if any(trial.predicted_bytes is not None for trial in view.trials):
-        signs.append("predictions: heat map")
-    legend = ""
-    for sign in signs:
-        longer = f"{legend}  {sign}" if legend else sign
-        if len(longer) <= width:
-            legend = longer
-    return legend
+def _legend(view: RunView, measured: Sequence[Point], *, has_room: bool) -> list[str]:
+    """What the signs mean that are drawn, and the unit of the rates."""
+    limit = view.machine.memory_limit_bytes if view.machine else None
+    most = max(point.memory for point in measured)
+    unused = set() if has_room else {"·"}
+    if view.confirmed is None:
+        unused.add(CONFIRMED)
+    if not any(isinstance(trial.outcome, OutOfMemory) for trial in view.trials):
+        unused.add("▲")
+    if limit is None or limit >= 3 * most:
+        unused.add("┊")
+    signs = [f"{sign} {meaning}" for sign, meaning in SIGNS.items() if sign not in unused]
+    return ["samples/s", *signs]
 
 
-def _rate(trial: TrialView) -> float:
-    return trial.measured.samples_per_s if trial.measured else 0.0
-
-
-def _memory(trial: TrialView) -> float:
-    return float(trial.measured.memory.total_bytes) if trial.measured else 0.0
+def _sign(point: Point, best: int | None, on_front: set[int]) -> str:
+    if point.number == best:
+        return "★"
+    if point.is_confirmed:
+        return CONFIRMED
+    return "●" if point.number in on_front else "○"
 
 
 def _one_a_cell(
-    axes: Axes, trials: Sequence[TrialView], chosen: set[int | None]
-) -> list[TrialView]:
-    """Trials in the order in which they are drawn; of others that share a cell, the newest."""
-    others: dict[tuple[int, int], TrialView] = {}
+    axes: Axes, measured: Sequence[Point], on_front: set[int], best: int | None
+) -> list[Point]:
+    """Points in the order in which they are drawn; of others that share a cell, the newest."""
+    others: dict[tuple[int, int], Point] = {}
     last = []
-    for trial in trials:
-        if trial.number in chosen:
-            last.append(trial)
+    for point in measured:
+        if point.number in on_front or point.number == best or point.is_confirmed:
+            last.append(point)
         else:
-            others[axes.column(_memory(trial)), axes.row(_rate(trial))] = trial
-    return [*others.values(), *sorted(last, key=_rate)]
+            others[axes.column(point.memory), axes.row(point.rate)] = point
+    return [*others.values(), *sorted(last, key=lambda p: (p.number == best, p.rate))]
 
 
 def _draw_limit(axes: Axes, limit: int | None) -> None:
@@ -104,21 +152,23 @@ def _draw_limit(axes: Axes, limit: int | None) -> None:
             axes.put(axes.column(limit), row, "┊", "$text-warning")
 
 
-def _draw_front(axes: Axes, kept: Sequence[TrialView]) -> None:
+def _draw_front(axes: Axes, kept: Sequence[Point]) -> None:
     for one, other in pairwise(kept):
-        left, right = axes.column(_memory(one)), axes.column(_memory(other))
+        left, right = axes.column(one.memory), axes.column(other.memory)
         for column in range(left + 1, right):
-            axes.put(column, axes.row(_rate(one)), "·", "$text-muted", over=False)
+            axes.put(column, axes.row(one.rate), "·", "$text-muted", over=False)
 
 
-def _draw_point(axes: Axes, trial: TrialView, *, is_best: bool, is_kept: bool) -> None:
-    column, row = axes.column(_memory(trial)), axes.row(_rate(trial))
-    glyph = "★" if is_best else "●" if is_kept else "○"
-    style = "bold $text-accent" if is_best else "$text-primary" if is_kept else "$text"
-    name = f"{trial.number}"
-    axes.put(column, row, glyph, style)
+_STYLES = {"★": "bold $text-accent", CONFIRMED: "bold $text-primary", "●": "$text-primary"}
+
+
+def _draw_point(axes: Axes, point: Point, sign: str) -> None:
+    column, row = axes.column(point.memory), axes.row(point.rate)
+    style = _STYLES.get(sign, "$text")
+    name = f"{point.number}"
+    axes.put(column, row, sign, style)
     right_of = column + 1
-    if axes.is_free(right_of, row, len(name)) or is_best:
+    if axes.is_free(right_of, row, len(name)) or sign == "★":
         axes.put(right_of, row, name, style)
 
 

@@ -110,6 +110,16 @@ class RunScreen(Screen[None]):
         """
         return False
 
+    def paged(self) -> Iterable[Widget]:
+        """What PgDn and PgUp scroll, whatever has the keyboard."""
+        return ()
+
+    def action_page(self, by: int) -> None:
+        """Scrolls by pages."""
+        for widget in self.paged():
+            rows = max(1, widget.size.height - 1)
+            widget.scroll_relative(y=by * rows, animate=False, force=True)
+
     def tick(self) -> None:
         """A second went by. The header's clock goes on; a subclass may add a line of its own."""
         self.query_one(Headline).show_run(self.now, self.title_text())

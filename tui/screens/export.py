@@ -158,7 +158,7 @@ class ExportScreen(RunScreen):
         confirmed = view.confirmed
         top = [*pages.trouble(self.now, width), *pages.head(answer, confirmed, width)]
         if offer.kind is not None:
-            note = verdict.against(offer, answer.offers[0])
+            note = verdict.against(offer, answer, view)
             top += hanging("  taken     ", f"{note}, by the search; {offer.reason}", width)
         self._update("head", top)
         self._update("changes", pages.changes(answer, offer, width))
@@ -166,7 +166,7 @@ class ExportScreen(RunScreen):
         self._update("limits", pages.limits(answer, view, width))
         offers = self.query_one("#offers", OptionList)
         options = [
-            pages.offer(one, answer.offers[0], width - 2, is_taken=one.kind == offer.kind)
+            pages.offer(one, answer, view, width - 2, is_taken=one.kind == offer.kind)
             for one in answer.offers
         ]
         self.query_one("#rule-offers", Rule).tell(f"{bindings.shown('export.take')} takes the next")
@@ -270,6 +270,12 @@ class ExportScreen(RunScreen):
         self.action_preview()
         return True
 
+    def paged(self) -> Iterable[Widget]:
+        """The answer, or the preview where that has the keyboard or stands in its place."""
+        is_preview = self.focused is not None and self.focused.id == "preview"
+        name = "#preview" if is_preview or self.has_class("-preview") else "#answer"
+        return self.query(name)
+
     def action_write(self) -> None:
         """Asks where to, and writes the files of what is taken."""
         offer, directory = self._offer, self.now.directory
@@ -285,7 +291,9 @@ class ExportScreen(RunScreen):
                 self._write(commands.export(directory, text, offer), offer)
 
         title = f"Write the files of {offer.title}, {offer.configuration}, to"
-        self.app.push_screen(Prompt(title, "a directory", str(usual)), chosen)
+        hint = "enter writes them there · esc writes nothing"
+        prompt = Prompt(title, hint=hint, placeholder="a directory", value=str(usual))
+        self.app.push_screen(prompt, chosen)
 
     async def _ask(self, what: str, words: list[str]) -> Reply:
         """Asks a child, and tells what is waited for."""

@@ -18,7 +18,8 @@ from tui.keys.key import ScreenName
 
 HEADS = (
     "mbs is the micro-batch size, acc the accumulation steps, ckpt the checkpointing, sgd the "
-    "local SGD steps, peak the memory at its highest, ± half of the 95 % interval."
+    "local SGD steps, peak the memory at its highest, (…) what was only predicted of it, ± half of "
+    "the 95 % interval, ◆ confirmed: the median of several fresh processes."
 )
 MOUSE = "Rows, heads and footer can be clicked. Shift and drag selects text, as without a program."
 
@@ -56,7 +57,10 @@ def listing(screen: ScreenName, usable: frozenset[str], width: int) -> Content:
     groups = list(dict.fromkeys(key.group for key in bindings.live_on(screen)))
     keys = sorted(bindings.live_on(screen), key=lambda key: groups.index(key.group))
     parts: list[Content] = [
-        Content.styled(f"Keys of {bindings.SCREEN_TITLES[screen]}", "bold"),
+        Content.assemble(
+            (f"Keys of {bindings.SCREEN_TITLES[screen]}", "bold"),
+            ("   esc closes, PgDn shows more", "$text-muted"),
+        ),
         Content(""),
     ]
     for group, members in groupby(keys, key=lambda key: key.group):
@@ -64,7 +68,7 @@ def listing(screen: ScreenName, usable: frozenset[str], width: int) -> Content:
         for key in members:
             tone = "" if key.id in usable else "$text-disabled"
             text = fill(
-                key.help, width, initial_indent=f"  {key.shown:<5}", subsequent_indent=" " * 7
+                key.help, width, initial_indent=f"  {key.shown:<6}", subsequent_indent=" " * 8
             )
             parts.append(Content.styled(text, tone))
         parts.append(Content(""))

@@ -43,8 +43,9 @@ class Listing(ModalScreen[str | None]):
         """A title, the line to type in and the list."""
         with Vertical(id="box"):
             yield Static(self._title, id="question", markup=False)
-            yield Input(placeholder="type to narrow down, ⏎ chooses, esc goes back", compact=True)
+            yield Input(placeholder="type to narrow down", compact=True)
             yield OptionList(markup=False)
+            yield Static("enter chooses · esc goes back", id="explanation", markup=False)
 
     def on_mount(self) -> None:
         """Shows every entry."""

@@ -57,7 +57,7 @@ class PathPicker(ModalScreen[str | None]):
             yield Static(self._title, id="question", markup=False)
             yield Input(self._start, placeholder="a path", compact=True, select_on_focus=False)
             yield OptionList(markup=False)
-            yield Static("⏎ takes or enters   tab completes   esc goes back", id="explanation")
+            yield Static("enter takes or goes in · tab completes · esc goes back", id="explanation")
 
     def on_mount(self) -> None:
         """Shows what is at the start."""

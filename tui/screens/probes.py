@@ -143,12 +143,16 @@ class ProbesScreen(RunScreen):
             line.say(Content.assemble(" ", mark("wrong"), f" {self._said}"))
         elif known.is_empty:
             what = "reading" if self.now.directory is not None and not self.now.is_read else None
-            measures = f"{bindings.shown('probes.measure')} measures this machine"
-            text = what or f"nothing is measured yet: {measures}, a run does it first"
+            measure = bindings.shown("probes.measure")
+            text = what or f"nothing is measured yet: {measure} measures this machine"
             line.say(Content.assemble(" ", mark("open"), f" {text}"))
         line.display = bool(self._doing or self._said or known.is_empty)
 
     # Keys.
+
+    def paged(self) -> Iterable[Widget]:
+        """All readings, or both halves of them beside one another."""
+        return self.query("#probes, #measured, #meant")
 
     def action_measure(self) -> None:
         """Measures the machine now, links between ranks included where the form has several."""

@@ -12,21 +12,30 @@ from textual.widgets import Input, Static
 
 
 class Prompt(ModalScreen[str | None]):
-    """Asks for a text; dismissed with it, or with None where there is none."""
+    """Asks for a text; dismissed with it, or with None where there is none.
+
+    Args:
+        title: What is asked for.
+        hint: What the keys do.
+        placeholder: What an empty field shows.
+        value: What stands in the field at first.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "back", "Back", show=False)]
 
-    def __init__(self, title: str, placeholder: str = "", value: str = "") -> None:
+    def __init__(self, title: str, *, hint: str, placeholder: str = "", value: str = "") -> None:
         super().__init__()
         self._title = title
+        self._hint = hint
         self._placeholder = placeholder
         self._value = value
 
     def compose(self) -> ComposeResult:
-        """A title and a field."""
+        """A title, a field and its keys."""
         with Vertical(id="box"):
             yield Static(self._title, id="question", markup=False)
             yield Input(self._value, placeholder=self._placeholder, compact=True)
+            yield Static(self._hint, id="explanation", markup=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """The text that was written."""

@@ -15,6 +15,8 @@ from textual.widgets.option_list import Option
 from tui import bindings
 from tui.owner import Choice
 
+KEYS = "a letter or enter answers · esc goes back"
+
 
 class Question(ModalScreen[str | None]):
     """A question with a few answers; dismissed with the id of one, or None for back.
@@ -43,6 +45,7 @@ class Question(ModalScreen[str | None]):
                 *(Option(f"{choice.key}  {choice.text}", id=choice.id) for choice in self._choices),
                 markup=False,
             )
+            yield Static(KEYS, id="explanation-keys", markup=False)
 
     def on_key(self, event: object) -> None:
         """A letter chooses the answer that it stands before."""

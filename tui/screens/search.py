@@ -6,16 +6,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from autotune.units import counted
 from tui import bindings, words
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.copy_trial import CopyTrial
+from tui.trials import columns
 from tui.trials import filter as filters
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 from tui.widgets.now_panel import NowPanel
+from tui.widgets.one_line import OneLine
 from tui.widgets.picture import PICTURES, Picture
+from tui.widgets.rows import mark
 from tui.widgets.rule import Rule
 from tui.widgets.trial_detail import TrialDetail
 from tui.widgets.trial_table import TrialRows, TrialTable
@@ -29,6 +35,11 @@ class SearchScreen(CopyTrial, RunScreen):
     NAME = "search"
     BINDINGS = bindings.of("search")
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._problem = ""
+        """Why what is typed as a filter cannot be read."""
+
     def compose_body(self) -> Iterable[Widget]:
         """From the top: best and now, trials, pictures; one trial on the right."""
         yield NowPanel()
@@ -36,6 +47,7 @@ class SearchScreen(CopyTrial, RunScreen):
             with Vertical(id="left"):
                 yield Rule("trials", id="trials-rule")
                 yield Input(placeholder="words, state:oom, mbs>=8, !x", id="filter", compact=True)
+                yield OneLine(id="filter-note")
                 yield Static("", id="nothing", markup=False)
                 yield TrialTable(id="trials")
                 yield Picture("speed against memory", id="plot")
@@ -87,10 +99,15 @@ class SearchScreen(CopyTrial, RunScreen):
 
     def _filtered(self, now: RunNow) -> RunNow:
         """The run as the pictures see it: one filter holds for table and pictures alike."""
-        chosen = self.table.filter
+        chosen = self.table.in_force
         if chosen.is_empty:
             return now
-        trials = tuple(trial for trial in now.view.trials if chosen.matches(trial, now.view))
+        # Repeats are drawn nowhere, but what they confirmed is looked up there.
+        trials = tuple(
+            trial
+            for trial in now.view.trials
+            if filters.is_repeat(trial) or chosen.matches(trial, now.view)
+        )
         return replace(now, view=replace(now.view, trials=trials))
 
     def _show_detail(self, now: RunNow) -> None:
@@ -98,14 +115,32 @@ class SearchScreen(CopyTrial, RunScreen):
             number = self.trial_number
             self.detail.show(now.view.trial(number) if number is not None else None, now)
 
-    def _tell_order(self, problem: str = "") -> None:
+    def _tell_order(self) -> None:
         table, view = self.table, self.now.view
-        arrow = "↓" if table.is_descending else "↑"
-        of = f"{table.num_shown} of {len(view.trials)}"
-        what = problem or (f"/{table.filter.text}" if not table.filter.is_empty else "no filter")
-        self.query_one("#trials-rule", Rule).tell(
-            f"sort {table.sorted_by.head} {arrow} · {what} · {of}"
-        )
+        arrow = columns.DESCENDING if table.is_descending else columns.ASCENDING
+        parts = [f"sort {table.sorted_by.head} {arrow}"]
+        if view.confirmed is not None:
+            parts.append(f"{CONFIRMED} {CONFIRMED_WORD}")
+        if not table.in_force.is_empty:
+            parts += [f"/{table.filter.text}", f"{table.num_shown} of {len(view.trials)}"]
+        else:
+            num_repeats = sum(filters.is_repeat(trial) for trial in view.trials)
+            repeats = f" and {counted(num_repeats, 'repeat')}" if num_repeats else ""
+            parts.append(f"{counted(table.num_shown, 'trial')}{repeats}")
+        self.query_one("#trials-rule", Rule).tell(" · ".join(parts))
+        self._tell_filter()
+
+    def _tell_filter(self) -> None:
+        """Says below the filter why it hides nothing, if it does not."""
+        table = self.table
+        note = self.query_one("#filter-note", OneLine)
+        is_useless = not table.filter.is_empty and table.in_force.is_empty
+        note.display = bool(self._problem or is_useless)
+        if self._problem:
+            note.say(Content.assemble(mark("wrong"), f" cannot be read: {self._problem}"))
+        elif is_useless:
+            text = f" no trial matches /{table.filter.text}: all are shown"
+            note.say(Content.assemble(mark("note"), text))
 
     # The filter.
 
@@ -117,25 +152,29 @@ class SearchScreen(CopyTrial, RunScreen):
         field.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filters while it is typed."""
+        """Filters while it is typed; what cannot be read leaves the table as it is."""
         try:
             self.table.filter = filters.parse(event.value)
+            self._problem = ""
         except ValueError as error:
-            self._tell_order(str(error))
-            return
+            self._problem = str(error)
         self.show_run(self.now)
+        self._tell_order()
 
     def on_input_submitted(self) -> None:
-        """Keeps the filter and gives the keyboard back."""
-        self._close_filter()
+        """Keeps the filter and gives the keyboard back, once it can be read."""
+        if not self._problem:
+            self._close_filter()
 
     def close_part(self) -> bool:
         """Esc clears the filter first, and goes back only then."""
         if not self.query_one("#filter", Input).display and self.table.filter.is_empty:
             return False
         self.table.filter = filters.Filter()
+        self._problem = ""
         self._close_filter()
         self.show_run(self.now)
+        self._tell_order()
         return True
 
     def _close_filter(self) -> None:

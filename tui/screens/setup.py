@@ -97,7 +97,7 @@ class SetupScreen(RunScreen):
         self._is_composed = True
         super().on_mount()
         self.every_second(self._show_doing)
-        if self._is_touched and self._form.missing() is None:
+        if self._is_touched:
             self._ask()
 
     async def on_unmount(self) -> None:
@@ -197,14 +197,11 @@ class SetupScreen(RunScreen):
         columns = [name for name in shown if name.endswith("_column")]
         self._add_columns(columns)
         self.query_one("#rule-columns").display = bool(columns)
-        fault = self._inquiry.fault_of(self._form)
-        # A field that nobody has reached yet is open, not wrong.
-        is_open = fault is not None and fault == self._form.missing() and not self._said
+        wrong = self._inquiry.faults_by_field(self._form, is_tried=bool(self._said))
         for field in self.query(FormField):
             name = field.field.name
             field.display = name in shown
-            is_here = fault is not None and fault.field == name and not is_open
-            field.show_fault(fault if is_here else None, self.query_one("#form").size.width)
+            field.show_fault(wrong.get(name), self.query_one("#form").size.width)
             if name.endswith("_column") and look is not None:
                 if field.known != look.columns:
                     field.offer(look.columns)
@@ -259,16 +256,19 @@ class SetupScreen(RunScreen):
 
     # Keys.
 
+    def paged(self) -> Iterable[Widget]:
+        """The form, and what is known of the job."""
+        return self.query("#form, #side")
+
     def action_run(self) -> None:
         """Starts the job, if nothing is known to be wrong with it."""
         if self._is_starting:
             self.owner.say("The run is being started.")
             return
-        fault = self._inquiry.fault_of(self._form)
-        if fault is not None:
-            where = f" at {BY_NAME[fault.field].label}" if fault.field else ""
-            self._said = f"not started: something is wrong{where}"
-            self._focus_field(fault.field)
+        faults = self._inquiry.faults_of(self._form)
+        if faults:
+            self._said = f"not started: something is wrong{checks.places(faults)}"
+            self._focus_field(faults[0].field)
             self._show()
             return
         words = self._inquiry.words(self._form)
@@ -331,10 +331,10 @@ class SetupScreen(RunScreen):
 
     def action_fill_in(self) -> None:
         """Gives the keyboard to the field that lacks something, or to the first one."""
-        fault = self._inquiry.fault_of(self._form)
         look = self._inquiry.look
         shown = self._form.shown(look.task if look is not None else "")
-        self._focus_field(fault.field if fault is not None and fault.field else shown[0])
+        wrong = [fault.field for fault in self._inquiry.faults_of(self._form) if fault.field]
+        self._focus_field((wrong or shown)[0])
 
     def action_check(self) -> None:
         """Asks about the job now."""

@@ -12,6 +12,7 @@ from tui import bindings
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.copy_trial import CopyTrial
+from tui.trials import readings
 from tui.widgets.now_panel import NowPanel
 from tui.widgets.trial_detail import TrialDetail
 
@@ -42,7 +43,7 @@ class TrialScreen(CopyTrial, RunScreen):
             return chosen
         candidates = (
             view.running,
-            view.trial(view.best.number) if view.best else None,
+            readings.best(view),
             view.trials[-1] if view.trials else None,
         )
         return next((trial.number for trial in candidates if trial is not None), None)
@@ -77,6 +78,11 @@ class TrialScreen(CopyTrial, RunScreen):
         """Turns to the log."""
         self.detail.show_tab("log")
         self._focus()
+
+    def paged(self) -> Iterable[Widget]:
+        """The story, or the log."""
+        detail = self.detail
+        return [detail.rows if detail.tab == "log" else detail.query_one("#text", VerticalScroll)]
 
     def action_turn(self, by: int) -> None:
         """Turns to another tab."""

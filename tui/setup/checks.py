@@ -41,12 +41,17 @@ class Look:
     chosen: Mapping[str, str]
     """The columns that would be read, by field."""
     architecture: str = ""
-    fault: Fault | None = None
+    faults: tuple[Fault, ...] = ()
+    """Everything that is wrong, what others follow from first."""
 
     @classmethod
     def read(cls, document: Document, form: JobForm, error: tuple[str, str | None] | None) -> Look:
         """Reads what `autotune.cli.look` printed for a form."""
         chosen = document.get("chosen")
+        told = _objects(document.get("errors"))
+        wrong = [(str(one.get("cause")), _text(one.get("remedy"))) for one in told]
+        if not wrong and error is not None:
+            wrong = [error]
         return cls(
             columns=tuple(map(str, _list(document.get("columns")))),
             task=str(document.get("task") or ""),
@@ -55,7 +60,7 @@ class Look:
                 for name, value in (chosen if isinstance(chosen, dict) else {}).items()
             },
             architecture=str(document.get("architecture") or ""),
-            fault=None if error is None else form.fault(*error),
+            faults=tuple(form.fault(*one) for one in wrong),
         )
 
 
@@ -68,19 +73,23 @@ def of_fault(fault: Fault) -> Check:
     )
 
 
+def places(faults: Sequence[Fault]) -> str:
+    """At which fields something is wrong; empty where it is at none."""
+    labels = dict.fromkeys(BY_NAME[fault.field].label for fault in faults if fault.field)
+    return f" at {', '.join(labels)}" if labels else ""
+
+
 def of_look(look: Look, form: JobForm) -> Iterator[Check]:
     """What the files told."""
     if form.is_demo:
         yield Check(mark="ok", what="job", text="the built-in demo, a small language model")
-    elif look.architecture and (look.fault is None or look.fault.field != "model"):
+    elif look.architecture and all(fault.field != "model" for fault in look.faults):
         yield Check(mark="ok", what="model", text=one_line(look.architecture), field="model")
     if look.columns:
         names = ", ".join(look.columns[:8]) + (", …" if len(look.columns) > 8 else "")
         yield Check(mark="ok", what="dataset", text=f"columns {one_line(names)}", field="dataset")
-    if look.fault is not None:
-        yield of_fault(look.fault)
-        return
-    if look.task and not form.is_demo:
+    yield from map(of_fault, look.faults)
+    if look.task and not form.is_demo and not look.faults:
         read = ", ".join(
             f"{BY_NAME[name].label} from {value!r}"
             for name, value in look.chosen.items()
@@ -193,6 +202,10 @@ def _thinned(numbers: Sequence[int], most: int = 7) -> list[str]:
     if len(numbers) <= most:
         return [str(number) for number in numbers]
     return [*map(str, numbers[: most - 2]), "…", str(numbers[-1])]
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _list(value: object) -> list[object]:

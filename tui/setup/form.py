@@ -169,20 +169,19 @@ class JobForm:
             return set()
         return {one.name for one in FIELDS if one.name.endswith("_column")} - {*columns_of(task)}
 
-    def missing(self) -> Fault | None:
-        """What must be filled in before anybody can be asked about the job."""
+    def missing(self) -> tuple[Fault, ...]:
+        """What must be filled in before there is a job."""
         if self.is_demo:
-            return None
+            return ()
+        found = []
         has_config = "--model-config" in self.values.get(MORE.name, "")
         if not self["model"] and not has_config:
-            return Fault("There is no model to train.", "Name one, or switch on the demo.", "model")
+            remedy = "Name one, or switch on the demo."
+            found.append(Fault("There is no model to train.", remedy, "model"))
         if not self["dataset"]:
-            return Fault(
-                "There is no data to train on.",
-                "Name a file, a directory or a hub name.",
-                "dataset",
-            )
-        return None
+            remedy = "Name a file, a directory or a hub name."
+            found.append(Fault("There is no data to train on.", remedy, "dataset"))
+        return tuple(found)
 
     def command(self, command: str = "tune") -> str:
         """The command line that does the same, to be pasted into a shell."""

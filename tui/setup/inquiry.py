@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from autotune.events import Document
 from tui import bindings
@@ -52,7 +53,7 @@ class Inquiry:
     def form_changed(self, form: JobForm) -> None:
         """Forgets what does not hold for another form."""
         self.fault = None
-        if form.missing() is not None:
+        if not form.values:
             self.look = None
         if self._planned is not None and not _same_plan(self._planned, form):
             self.plan = self._planned = None
@@ -73,12 +74,14 @@ class Inquiry:
         asker = self._asker = object()
         try:
             await asyncio.sleep(0 if at_once else LOOK_DELAY_S)
-            words = self.words(form) if form.missing() is None else None
+            # What is filled in already may be wrong before all of it is there.
+            is_begun = bool(form.values) or not form.missing()
+            words = self.words(form) if is_begun else None
             if words is None:
                 return
             await self._look(form, words)
             is_planned = self._planned is not None and _same_plan(self._planned, form)
-            if is_planned or not may_plan() or self.look is None or self.look.fault is not None:
+            if is_planned or self.faults_of(form) or not may_plan():
                 return
             await asyncio.sleep(0 if at_once else PLAN_DELAY_S)
             await self._plan(form, words)
@@ -129,14 +132,31 @@ class Inquiry:
         """Seconds that have been waited for what is waited for now."""
         return time.monotonic() - self._doing_since_s
 
-    def fault_of(self, form: JobForm) -> Fault | None:
-        """What keeps the job from being started, as far as it is known."""
-        own = form.missing()
-        if own is not None:
-            return own
-        if self.look is not None and self.look.fault is not None:
-            return self.look.fault
-        return self.fault
+    def faults_of(self, form: JobForm) -> tuple[Fault, ...]:
+        """Everything that keeps the job from being started, as far as it is known."""
+        last = () if self.fault is None else (self.fault,)
+        return (*form.missing(), *self._looked_wrong(form), *last)
+
+    def faults_by_field(self, form: JobForm, *, is_tried: bool) -> dict[str | None, Fault]:
+        """The first thing that is wrong with each field.
+
+        Args:
+            form: The job.
+            is_tried: Whether somebody wanted to start it: before that, a field that nobody has
+                filled in yet is open, not wrong.
+        """
+        still_open = () if is_tried else form.missing()
+        found: dict[str | None, Fault] = {}
+        for fault in self.faults_of(form):
+            if fault not in still_open:
+                found.setdefault(fault.field, fault)
+        return found
+
+    def _looked_wrong(self, form: JobForm) -> tuple[Fault, ...]:
+        """What the files told, beside what is missing anyway."""
+        missing = {fault.field for fault in form.missing()}
+        told = self.look.faults if self.look is not None else ()
+        return tuple(fault for fault in told if fault.field not in missing)
 
     def checks(self, form: JobForm, *, has_engine: bool) -> list[Check]:
         """Everything that is known of the job, what is wrong first."""
@@ -144,14 +164,15 @@ class Inquiry:
 
     def _checks(self, form: JobForm, has_engine: bool) -> Iterator[Check]:
         missing = form.missing()
-        if missing is not None:
-            field = missing.field or "model"
-            fill, demo = bindings.shown("setup.fill"), bindings.shown("setup.demo")
-            text = f"not named yet: {fill} fills it in, {demo} takes the built-in demo"
+        fill, demo = bindings.shown("setup.fill"), bindings.shown("setup.demo")
+        for place, fault in enumerate(missing):
+            field = fault.field or "model"
+            how = f": {fill} fills it in, {demo} takes the built-in demo" if not place else ""
+            text = f"not named yet{how}"
             yield Check(mark="open", what=BY_NAME[field].label, text=text, field=field)
-            return
         if self.look is not None:
-            yield from checks.of_look(self.look, form)
+            look = replace(self.look, faults=self._looked_wrong(form))
+            yield from checks.of_look(look, form)
         if self.fault is not None:
             yield checks.of_fault(self.fault)
         if self.plan is not None:
@@ -159,9 +180,8 @@ class Inquiry:
         elif has_engine:
             text = "not asked, so that the run that goes on is measured undisturbed"
             yield Check(mark="open", what="space", text=text)
-        elif self.fault_of(form) is None and not self.doing:
-            asks = bindings.shown("setup.check")
-            text = f"space and fit are not asked for yet; {asks} asks now"
+        elif not self.faults_of(form) and not self.doing:
+            text = f"space and fit are not asked for yet; {bindings.shown('setup.check')} asks now"
             yield Check(mark="open", what="plan", text=text)
 
 

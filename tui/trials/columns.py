@@ -10,12 +10,15 @@ from autotune.configuration import Checkpointing
 from autotune.display import wording
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView, TrialView
+from tui.trials.predictions import has_predictions, predicted_bytes
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, gain, shown
 
 Cell: TypeAlias = Callable[[TrialView, RunView], str]
 SortValue: TypeAlias = Callable[[TrialView, RunView], float | str | None]
 """What to sort by; None comes last, whichever way round."""
 
 NOTHING = "–"
+DESCENDING, ASCENDING = "↓", "↑"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +36,8 @@ class Column:
     """What is worth least is left out first where not everything fits; 9 always stays."""
     is_descending: bool = False
     """Which way round it is sorted first."""
+    is_predicted: bool = False
+    """Whether it says what nobody measured, and so has to look different."""
 
 
 def checkpointing(form: Checkpointing) -> str:
@@ -44,36 +49,61 @@ def checkpointing(form: Checkpointing) -> str:
     return f"{word}+host" if form.offload else word
 
 
-def half_interval(trial: TrialView) -> float | None:
-    """Half of the 95 % interval of a rate, as a part of the rate."""
-    measured = trial.measured
-    if measured is None or measured.samples_per_s <= 0:
-        return None
-    low, high = measured.samples_per_s_ci95
-    return (high - low) / 2 / measured.samples_per_s
-
-
 def _state(trial: TrialView, view: RunView) -> str:
     if trial.purpose in ("confirm", "memory") and trial.measured is not None:
         word = "confirmation" if trial.purpose == "confirm" else "memory check"
         return f"{wording.GLYPHS[trial.state]} {word}"
+    if trial.purpose == "search" and _is_confirmed(trial, view):
+        return f"{wording.GLYPHS[trial.state]} {CONFIRMED_WORD}"
     return wording.state(trial)
 
 
+def _is_confirmed(trial: TrialView, view: RunView) -> bool:
+    found = shown(trial, view)
+    return found is not None and found.is_confirmed
+
+
 def _rate(trial: TrialView, view: RunView) -> float | None:
-    return trial.measured.samples_per_s if trial.measured else None
+    found = shown(trial, view)
+    return found.samples_per_s if found is not None else None
+
+
+def _rate_cell(trial: TrialView, view: RunView) -> str:
+    found = _rate(trial, view)
+    if found is None:
+        return NOTHING
+    if view.confirmed is None:
+        return format_rate(found)
+    # Figures stay below one another, with the mark and without.
+    return f"{format_rate(found)}{CONFIRMED if _is_confirmed(trial, view) else ' '}"
+
+
+def _half(trial: TrialView, view: RunView) -> float | None:
+    found = shown(trial, view)
+    return found.half_interval if found is not None else None
 
 
 def _peak(trial: TrialView, view: RunView) -> float | None:
-    return trial.measured.memory.total_bytes if trial.measured else None
+    found = shown(trial, view)
+    return found.memory.total_bytes if found is not None else None
 
 
 def _step(trial: TrialView, view: RunView) -> float | None:
-    return trial.measured.speed.step_s if trial.measured else None
+    found = shown(trial, view)
+    if trial.measured is None or found is None:
+        return None
+    if not found.is_confirmed or found.samples_per_s <= 0:
+        return trial.measured.speed.step_s
+    return trial.configuration.global_batch_size / found.samples_per_s
 
 
-def _gain(trial: TrialView, view: RunView) -> float | None:
-    return wording.speedup(trial, view)
+def _predicted(trial: TrialView, view: RunView) -> float | None:
+    return predicted_bytes(trial, view)
+
+
+def _predicted_cell(trial: TrialView, view: RunView) -> str:
+    found = predicted_bytes(trial, view)
+    return NOTHING if found is None else f"({format_bytes(found)})"
 
 
 def _shown(value: SortValue, words: Callable[[float], str]) -> Cell:
@@ -85,7 +115,7 @@ def _shown(value: SortValue, words: Callable[[float], str]) -> Cell:
 
 
 def _spread(trial: TrialView, view: RunView) -> str:
-    half = half_interval(trial)
+    half = _half(trial, view)
     return NOTHING if half is None else f"{half * 100:.0f} %"
 
 
@@ -126,7 +156,7 @@ COLUMNS: tuple[Column, ...] = (
     Column(
         id="ranks",
         head="ranks",
-        width=5,
+        width=6,
         cell=lambda trial, view: str(trial.configuration.world_size),
         value=lambda trial, view: trial.configuration.world_size,
         worth=6,
@@ -152,7 +182,7 @@ COLUMNS: tuple[Column, ...] = (
         id="rate",
         head="samples/s",
         width=10,
-        cell=_shown(_rate, format_rate),
+        cell=_rate_cell,
         value=_rate,
         worth=9,
         is_descending=True,
@@ -162,19 +192,28 @@ COLUMNS: tuple[Column, ...] = (
         head="±",
         width=5,
         cell=_spread,
-        value=lambda trial, view: half_interval(trial),
+        value=_half,
         worth=2,
     ),
     Column(id="peak", head="peak", width=8, cell=_shown(_peak, format_bytes), value=_peak, worth=7),
+    Column(
+        id="predicted",
+        head="predicted",
+        width=10,
+        cell=_predicted_cell,
+        value=_predicted,
+        worth=4,
+        is_predicted=True,
+    ),
     Column(
         id="step", head="step", width=8, cell=_shown(_step, format_seconds), value=_step, worth=3
     ),
     Column(
         id="gain",
         head="vs base",
-        width=7,
-        cell=_shown(_gain, format_change),
-        value=_gain,
+        width=8,
+        cell=_shown(gain, format_change),
+        value=gain,
         worth=8,
         is_descending=True,
     ),
@@ -195,9 +234,21 @@ FASTEST_FIRST = "rate"
 """The column that the table is sorted by at first."""
 
 
-def that_fit(width: int, trials: Sequence[TrialView]) -> tuple[Column, ...]:
-    """The columns for so many cells; what is the same in every trial is not worth a column."""
-    same = _constant(trials)
+MIN_CELLS_FOR_PREDICTED = 100
+"""Columns of a window in which what was predicted stands beside what was measured."""
+
+
+def that_fit(width: int, view: RunView, *, window_cells: int | None = None) -> tuple[Column, ...]:
+    """The columns for so many cells; what is the same in every trial is not worth a column.
+
+    Args:
+        width: Cells of a row.
+        view: The run.
+        window_cells: Columns of the window; `width` by default.
+    """
+    same = _constant(view.trials)
+    if (window_cells or width) < MIN_CELLS_FOR_PREDICTED or not has_predictions(view):
+        same.add("predicted")
     chosen = [column for column in COLUMNS if column.id not in same]
     while sum(column.width + 1 for column in chosen) > width:
         least = min(chosen, key=lambda column: column.worth)
@@ -233,7 +284,12 @@ def in_order(
 
 def row(trial: TrialView, view: RunView, columns: Sequence[Column]) -> str:
     """A trial as one row of text."""
-    return " ".join(_cell(column, column.cell(trial, view)) for column in columns)
+    return " ".join(cells(trial, view, columns))
+
+
+def cells(trial: TrialView, view: RunView, columns: Sequence[Column]) -> list[str]:
+    """The cells of a trial's row, each as wide as its column."""
+    return [_cell(column, column.cell(trial, view)) for column in columns]
 
 
 def head(columns: Sequence[Column], sorted_by: Column, *, is_descending: bool) -> str:
@@ -248,7 +304,7 @@ def head(columns: Sequence[Column], sorted_by: Column, *, is_descending: bool) -
 
 
 def _with_arrow(column: Column, is_descending: bool) -> str:
-    arrow = "↓" if is_descending else "↑"
+    arrow = DESCENDING if is_descending else ASCENDING
     return column.head[: column.width - 1] + arrow
 
 

@@ -5,13 +5,15 @@ All parts must hold. A plain word matches anything that the row, its reason or i
 
 from __future__ import annotations
 
+import difflib
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from autotune.display import wording
+from autotune.outcome import Purpose
 from autotune.units import parse_bytes, parse_seconds
 from autotune.view import RunView, TrialView
 from tui.trials.columns import BY_ID, checkpointing
@@ -27,8 +29,17 @@ _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "=": operator.eq,
 }
 _COMPARISON = re.compile(r"([a-z]+)(>=|<=|!=|>|<|=)(.+)")
-_NUMBERS = ("number", "mbs", "acc", "ranks", "sgd", "rate", "peak", "step", "gain")
-_STATES = {"oom": "out_of_memory", "ok": "measured", "timeout": "timed_out", "base": "baseline"}
+_SIGN = re.compile(r"\s*(>=|<=|!=|>|<|=)\s*")
+_BYTES = ("peak", "predicted")
+_NUMBERS = ("number", "mbs", "acc", "ranks", "sgd", "rate", "peak", "predicted", "step", "gain")
+_NAMED = ("state", "purpose", "ckpt")
+_STATES = {
+    "oom": "out_of_memory",
+    "ok": "measured",
+    "timeout": "timed_out",
+    "base": "baseline",
+    "baseline": "baseline",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +57,28 @@ class Filter:
     def matches(self, trial: TrialView, view: RunView) -> bool:
         """Whether a trial is shown. Without a filter, repeats of known configurations are not."""
         if not self.tests:
-            return trial.outcome is None or trial.purpose in ("baseline", "search")
+            return not is_repeat(trial)
         return all(test(trial, view) for test in self.tests)
+
+    def in_force(self, view: RunView) -> Filter:
+        """This filter, or the empty one where no trial would be left to look at."""
+        is_of_use = self.is_empty or any(self.matches(trial, view) for trial in view.trials)
+        return self if is_of_use else Filter()
+
+
+def is_repeat(trial: TrialView) -> bool:
+    """Whether a trial measured again what the search knows, and is shown only when asked for."""
+    return trial.outcome is not None and trial.purpose not in ("baseline", "search")
 
 
 def parse(text: str) -> Filter:
-    """Reads a filter.
+    """Reads a filter; there may be blanks around its signs.
 
     Raises:
         ValueError: A part of it makes no sense; the message says what would.
     """
-    return Filter(text=text.strip(), tests=tuple(_part(part) for part in text.lower().split()))
+    joined = _SIGN.sub(r"\1", text.lower())
+    return Filter(text=text.strip(), tests=tuple(_part(part) for part in joined.split()))
 
 
 def _part(part: str) -> Test:
@@ -68,9 +90,14 @@ def _part(part: str) -> Test:
         return lambda trial, view: trial.number == number
     if match := _COMPARISON.fullmatch(part):
         return _comparison(match[1], match[2], match[3])
+    if any(sign in part for sign in "<>="):
+        raise ValueError(f"{part!r} compares nothing: write for example mbs>=8")
     name, colon, word = part.partition(":")
-    if colon and name in ("state", "purpose", "ckpt"):
+    if colon and name in _NAMED:
         return _named(name, word)
+    near = difflib.get_close_matches(name, _NAMED, n=1) if colon and word else []
+    if near:
+        raise ValueError(f"{name}: asks for nothing, {near[0]}:{word} would")
     return lambda trial, view: part in _everything(trial)
 
 
@@ -90,7 +117,7 @@ def _comparison(name: str, sign: str, text: str) -> Test:
 
 def _number(name: str, text: str) -> float:
     try:
-        if name == "peak":
+        if name in _BYTES:
             return float(parse_bytes(text))
         if name == "step":
             return parse_seconds(text)
@@ -103,14 +130,25 @@ def _number(name: str, text: str) -> float:
 def _named(name: str, word: str) -> Test:
     match name:
         case "state":
-            wanted = _STATES.get(word, word.replace("-", "_"))
-            if wanted == "baseline":
-                return lambda trial, view: trial.purpose == "baseline"
-            return lambda trial, view: trial.state.startswith(wanted)
+            wanted = _one_of(name, word.replace("-", "_"), (*_STATES, *wording.WORDS))
+            kinds = {_STATES.get(one, one) for one in wanted}
+            return lambda trial, view: (
+                trial.state in kinds or ("baseline" in kinds and trial.purpose == "baseline")
+            )
         case "purpose":
-            return lambda trial, view: trial.purpose.startswith(word)
+            purposes = _one_of(name, word, get_args(Purpose))
+            return lambda trial, view: trial.purpose in purposes
         case _:
             return lambda trial, view: checkpointing(trial.configuration.checkpointing) == word
+
+
+def _one_of(name: str, word: str, words: Sequence[str]) -> list[str]:
+    """The words that begin so."""
+    found = [one for one in words if one.startswith(word)]
+    if not found:
+        known = ", ".join(one.replace("_", "-") for one in words)
+        raise ValueError(f"{name}:{word} is none; there are {known}")
+    return found
 
 
 def _everything(trial: TrialView) -> str:

@@ -7,18 +7,46 @@ from collections.abc import Iterator, Mapping
 from pydantic import JsonValue
 
 from autotune.configuration import Configuration
-from autotune.view import RunView, bytes_of
+from autotune.events import MemoryForeseen, SpacePlanned
+from autotune.view import RunView, TrialView, bytes_of
 
 
-def all_predicted_bytes(view: RunView) -> dict[Configuration, int]:
+def all_predicted_bytes(view: RunView) -> Mapping[Configuration, int]:
     """Predicted memory by configuration: of candidates as they were planned, and of trials."""
+    of_trials = {
+        trial.configuration: trial.predicted_bytes
+        for trial in view.trials
+        if trial.predicted_bytes is not None
+    }
+    return {**_before_trials(view), **of_trials}
+
+
+def _before_trials(view: RunView) -> Mapping[Configuration, int]:
+    """What was predicted before the first trial, which there may be a lot of."""
+    if _latest:
+        (space, foreseen), known = _latest[0]
+        if space is view.space and foreseen is view.foreseen:
+            return known
     found: dict[Configuration, int] = {}
-    known = (*_of_candidates(view), *_foreseen(view), *_of_trials(view))
-    for configuration, prediction in known:
+    for configuration, prediction in (*_of_candidates(view), *_foreseen(view)):
         num_bytes = bytes_of(prediction)
         if num_bytes is not None:
             found[configuration] = num_bytes
+    _latest[:] = [((view.space, view.foreseen), found)]
     return found
+
+
+def has_predictions(view: RunView) -> bool:
+    """Whether the run's events predict the memory of anything."""
+    return bool(_before_trials(view)) or any(
+        trial.predicted_bytes is not None for trial in view.trials
+    )
+
+
+def predicted_bytes(trial: TrialView, view: RunView) -> int | None:
+    """What was predicted of a trial's memory: told with it, else of its configuration."""
+    own = trial.predicted_bytes
+    return _before_trials(view).get(trial.configuration) if own is None else own
 
 
 def candidates(view: RunView) -> list[Configuration]:
@@ -26,6 +54,9 @@ def candidates(view: RunView) -> list[Configuration]:
     return [configuration for configuration, _ in _of_candidates(view)]
 
 
+_Key = tuple[SpacePlanned | None, MemoryForeseen | None]
+_latest: list[tuple[_Key, Mapping[Configuration, int]]] = []
+"""What was asked for last: a table asks for the same view again and again."""
 _Pair = tuple[Configuration, Mapping[str, JsonValue] | None]
 
 
@@ -50,8 +81,3 @@ def _foreseen(view: RunView) -> Iterator[_Pair]:
         except ValueError:
             continue
         yield configuration, prediction
-
-
-def _of_trials(view: RunView) -> Iterator[_Pair]:
-    for trial in view.trials:
-        yield trial.configuration, trial.predicted

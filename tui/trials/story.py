@@ -11,7 +11,6 @@ from textual.content import Content
 from autotune.configuration import Checkpointing, Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
-from autotune.events import Document
 from autotune.outcome import (
     Exchange,
     Failed,
@@ -27,7 +26,12 @@ from autotune.view import RunView, TrialView
 from tui import words
 from tui.pictures.bars import bar, sparkline
 from tui.run_now import RunNow
+from tui.trials import readings
+from tui.trials.predictions import predicted_bytes
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 
+_OF_PREDICTIONS = str.maketrans("█▏▎▍▌▋▊▉", "▒░░░▒▒▒▒")
+"""A bar of what was predicted is not filled."""
 _BAR_CELLS = 30
 _NAME_CELLS = 11
 _FIGURE_CELLS = 28
@@ -49,17 +53,15 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
         Section(title="what happened", lines=tuple(_what_happened(trial, now))),
         Section(title="what it means", lines=tuple(_what_it_means(trial, now.view))),
     ]
+    parts.append(Section(title="memory", lines=tuple(_memory(trial, now.view, cells))))
     measured = trial.measured
     if measured is not None:
-        parts += [
-            Section(
-                title="memory", lines=tuple(_memory(measured, trial.predicted, now.view, cells))
-            ),
+        parts.append(
             Section(
                 title=f"a step, {format_seconds(measured.speed.step_s)}",
                 lines=tuple(_step(measured, cells)),
-            ),
-        ]
+            )
+        )
     baseline = now.view.baseline
     if baseline is not None and baseline.number != trial.number:
         parts.append(
@@ -84,7 +86,17 @@ def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
         where = f": {wording.progress(progress)}" if progress is not None and is_known else "."
         yield Content(f"It runs{where}")
     else:
-        yield Content.styled(_sentence(outcome), words.TONES[outcome.kind])
+        again = readings.shown(trial, now.view)
+        if again is not None and again.is_confirmed:
+            low, high = again.samples_per_s_ci95
+            yield Content.styled(
+                f"{CONFIRMED} {CONFIRMED_WORD}: {format_rate(again.samples_per_s)} samples/s "
+                f"(95 %: {format_rate(low)} to {format_rate(high)}).",
+                words.TONES[outcome.kind],
+            )
+            yield Content.styled(f"Before, once: {_sentence(outcome)}", "$text-muted")
+        else:
+            yield Content.styled(_sentence(outcome), words.TONES[outcome.kind])
         if isinstance(outcome, Failed) and outcome.remedy:
             yield Content(one_line(outcome.remedy))
         if isinstance(outcome, OutOfMemory) and not outcome.is_certain:
@@ -130,16 +142,18 @@ def _sentence(outcome: Outcome) -> str:
 
 
 def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
-    ratio = wording.speedup(trial, view)
+    found, best = readings.shown(trial, view), readings.best(view)
+    is_sure = found is not None and found.is_confirmed
+    ratio = readings.gain(trial, view)
     if trial.purpose == "baseline":
         yield Content("It is the baseline: the configuration of now.")
-    elif ratio is not None:
+    elif ratio is not None and not is_sure:
         yield Content(f"{format_change(ratio)} against the baseline's trial, before confirmation.")
     confirmed = view.confirmed
-    if confirmed is not None and trial.number in (confirmed.number, confirmed.baseline_number):
+    if confirmed is not None and is_sure:
         told = wording.confirmation(confirmed)
         yield Content(f"{told[:1].upper()}{told[1:]}.")
-    elif view.best is not None and view.best.number == trial.number:
+    elif best is not None and best.number == trial.number:
         yield Content("It is the best so far.")
     for closed in view.closed:
         if closed.trial == trial.number:
@@ -149,28 +163,35 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
             )
 
 
-def _memory(
-    measured: Measured, predicted: Document | None, view: RunView, cells: int
-) -> Iterator[Content]:
-    use = measured.memory
+def _memory(trial: TrialView, view: RunView, cells: int) -> Iterator[Content]:
+    found, predicted = readings.shown(trial, view), predicted_bytes(trial, view)
+    use = found.memory if found is not None else None
     limit = view.machine.memory_limit_bytes if view.machine else None
-    most = max(limit or 0, use.total_bytes, 1)
-    tensors = "tensors" if use.reserved_bytes == use.allocated_bytes else "reserved"
+    known = (limit, predicted, use.total_bytes if use is not None else None)
+    most = max(*(num_bytes or 0 for num_bytes in known), 1)
     of = f" of {format_bytes(limit)}" if limit else ""
-    for name, num_bytes, beside in (
-        (tensors, use.reserved_bytes, ""),
-        ("process", use.outside_bytes, ""),
-        ("together", use.total_bytes, of),
-    ):
-        yield _bar_line(name, num_bytes / most, cells, f"{format_bytes(num_bytes)}{beside}")
-    for name, value in sorted((predicted or {}).items()):
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            told = format_bytes(value) if name.endswith("_bytes") else f"{value:g}"
-            title = name.removesuffix("_bytes").replace("_", " ")
-            yield Content.styled(
-                f"{'predicted':<{_NAME_CELLS}}{title} {told}, before the trial ran", "$text-muted"
-            )
-    yield Content.styled(f"{'counted':<{_NAME_CELLS}}{one_line(use.method)}", "$text-muted")
+    if use is not None:
+        tensors = "tensors" if use.reserved_bytes == use.allocated_bytes else "reserved"
+        for name, num_bytes, beside in (
+            (tensors, use.reserved_bytes, ""),
+            ("process", use.outside_bytes, ""),
+            ("measured", use.total_bytes, of),
+        ):
+            yield _bar_line(name, num_bytes / most, cells, f"{format_bytes(num_bytes)}{beside}")
+    if predicted is not None:
+        against = f", {_missed(predicted, use.total_bytes)}" if use is not None else of
+        figures = f"({format_bytes(predicted)}){against}"
+        yield _bar_line("predicted", predicted / most, cells, figures, is_predicted=True)
+    if use is not None:
+        yield Content.styled(f"{'counted':<{_NAME_CELLS}}{one_line(use.method)}", "$text-muted")
+
+
+def _missed(predicted: int, measured: int) -> str:
+    """How far a prediction was off."""
+    off = predicted / max(1, measured)
+    if abs(off - 1) < 0.0005:
+        return "as measured"
+    return f"{format_change(off).lstrip('+−')} too {'much' if off > 1 else 'little'}"
 
 
 def _step(measured: Measured, cells: int) -> Iterator[Content]:
@@ -215,7 +236,12 @@ def _exchange(exchange: Exchange, cells: int) -> Iterator[Content]:
     )
 
 
-def _bar_line(name: str, part: float, cells: int, figures: str) -> Content:
+def _bar_line(
+    name: str, part: float, cells: int, figures: str, *, is_predicted: bool = False
+) -> Content:
+    if is_predicted:
+        drawn = bar(part, cells).translate(_OF_PREDICTIONS)
+        return Content.styled(f"{name:<{_NAME_CELLS}}{drawn} {figures}", "$text-muted italic")
     return Content.assemble(
         f"{name:<{_NAME_CELLS}}", (bar(part, cells), "$text-primary"), f" {figures}"
     )

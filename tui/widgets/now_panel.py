@@ -5,6 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.content import Content
+from textual.widgets import Static
 
 from autotune.units import format_bytes
 from autotune.view import RunView
@@ -12,7 +13,9 @@ from tui import words
 from tui.pictures import best_so_far
 from tui.pictures.bars import bar
 from tui.run_now import RunNow
+from tui.trials import readings
 from tui.widgets.one_line import OneLine
+from tui.widgets.rows import hanging, stacked
 
 _BAR_CELLS = 40
 
@@ -29,6 +32,7 @@ class NowPanel(Vertical):
         super().__init__(id=id)
         self._now: RunNow | None = None
         self._gain_of: tuple[object, int] = ((), -1)
+        self._remedy_of = ("", -1)
 
     def compose(self) -> ComposeResult:
         """One row each."""
@@ -36,7 +40,7 @@ class NowPanel(Vertical):
         yield OneLine(id="now")
         yield OneLine(id="memory")
         yield OneLine(id="so-far")
-        yield OneLine(id="remedy")
+        yield Static("", id="remedy", markup=False)
 
     def show_run(self, now: RunNow) -> None:
         """Brings the rows up to date."""
@@ -45,9 +49,18 @@ class NowPanel(Vertical):
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
         self._show_gain(now.view)
-        to_do = words.what_to_do(now)
-        self.query_one("#remedy", OneLine).display = bool(to_do)
-        self.query_one("#remedy", OneLine).say(f"fix   {to_do}")
+        self._show_remedy(words.what_to_do(now))
+
+    def _show_remedy(self, remedy: str) -> None:
+        """What to do next, whole: nobody can type a command of which the end is missing."""
+        if (remedy, self.size.width) == self._remedy_of:
+            return
+        self._remedy_of = (remedy, self.size.width)
+        place = self.query_one("#remedy", Static)
+        place.display = bool(remedy)
+        rows = hanging("fix   ", remedy, max(20, self.size.width - 2))
+        place.styles.height = len(rows)
+        place.update(stacked(rows))
 
     def _show_gain(self, view: RunView) -> None:
         width = self.size.width
@@ -65,13 +78,14 @@ class NowPanel(Vertical):
             self.show_run(self._now)
 
 
-def used_bytes(view: RunView) -> int | None:
-    """What the running trial occupies, or what the confirmed or the best one did."""
-    if view.progress is not None and view.progress.memory_bytes is not None:
-        return view.progress.memory_bytes
-    chosen = view.confirmed or view.best
-    best = view.trial(chosen.number) if chosen else None
-    return best.measured.memory.total_bytes if best is not None and best.measured else None
+def used_bytes(view: RunView) -> tuple[int, int] | None:
+    """What the running trial occupies, or else what the best one did; and its number."""
+    progress = view.progress
+    if progress is not None and progress.memory_bytes is not None:
+        return progress.memory_bytes, progress.number
+    best = readings.best(view)
+    found = readings.shown(best, view) if best is not None else None
+    return (found.memory.total_bytes, best.number) if best is not None and found else None
 
 
 def memory(view: RunView, width: int) -> Content:
@@ -79,10 +93,11 @@ def memory(view: RunView, width: int) -> Content:
     if view.machine is None:
         return Content("mem   not known yet")
     limit_bytes = view.machine.memory_limit_bytes
-    used = used_bytes(view)
-    if used is None:
+    known = used_bytes(view)
+    if known is None:
         return Content(f"mem   limit {format_bytes(limit_bytes)}")
-    figures = f"{format_bytes(used)} of {format_bytes(limit_bytes)}"
+    used, number = known
+    figures = f"#{number} {format_bytes(used)}, limit {format_bytes(limit_bytes)}"
     cells = max(8, min(_BAR_CELLS, width - len(figures) - 10))
     tone = "$text-primary" if used <= view.machine.usable_bytes else "$text-warning"
     filled = (bar(used / max(1, limit_bytes), cells), tone)

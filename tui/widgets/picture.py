@@ -60,8 +60,10 @@ class Picture(Vertical):
         width, height = drawing.size.width, drawing.size.height
         if width < 1 or height < 1 or not self.display:
             return
-        subject: object = now.lines if self.picture == "events" else now.view.trials
-        drawn = (self.picture, subject, now.view.space, width, height)
+        view = now.view
+        subject: object = now.lines if self.picture == "events" else view.trials
+        known = (view.space, view.foreseen, view.confirmed)
+        drawn = (self.picture, subject, *known, width, height)
         if drawn == self._drawn:
             return
         self._drawn = drawn
@@ -85,7 +87,8 @@ class Picture(Vertical):
             case "events":
                 return 5
             case "heat map":
-                return min(_PLOT_ROWS, heat_map.wanted_rows(self._now.view)) + 1
+                width = max(20, self.size.width - 2)
+                return min(_PLOT_ROWS, heat_map.wanted_rows(self._now.view, width)) + 1
             case _:
                 return _PLOT_ROWS + 1
 

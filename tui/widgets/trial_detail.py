@@ -192,11 +192,14 @@ def _wrapped(line: Content, width: int) -> list[Content]:
     if len(line.plain) <= width:
         return [Content.assemble("  ", line)]
     style = line.spans[0].style if line.spans else ""
-    rows = wrap(line.plain, width, subsequent_indent="  ", break_long_words=True) or [""]
+    # A path goes on in the next row as a whole: half of one cannot be copied.
+    rows = wrap(line.plain, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
     return [Content.styled(f"  {row}", style) for row in rows]
 
 
 def _nothing_to_show(now: RunNow) -> str:
+    if now.directory is None:
+        return words.no_trials(now)
     if now.view.trials:
         return "No trial is chosen: choose one on screen 3."
     if now.form == "failed":

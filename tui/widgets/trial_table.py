@@ -25,6 +25,9 @@ from tui.trials import columns
 from tui.trials.columns import Column
 from tui.trials.filter import Filter
 
+POINTER = "›"
+"""Stands before the row under the cursor."""
+
 
 class TrialRows(ScrollView):
     """The rows, with a cursor that stays on its trial whatever moves around it."""
@@ -38,6 +41,7 @@ class TrialRows(ScrollView):
         "rows--running",
         "rows--lost",
         "rows--cursor",
+        "rows--predicted",
     }
     DEFAULT_CSS = """
     TrialRows { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; }
@@ -47,6 +51,7 @@ class TrialRows(ScrollView):
     TrialRows .rows--timed_out { color: $text-warning; }
     TrialRows .rows--stopped { color: $text-muted; }
     TrialRows .rows--running { color: $text-primary; text-style: bold; }
+    TrialRows .rows--predicted { color: $text-muted; text-style: italic; }
     TrialRows .rows--lost { color: $text-warning; }
     TrialRows .rows--cursor {
         color: $block-cursor-foreground; background: $block-cursor-background; text-style: bold;
@@ -78,7 +83,7 @@ class TrialRows(ScrollView):
 
     def fill(self, trials: list[TrialView], view: RunView, chosen: tuple[Column, ...]) -> None:
         """Shows other rows; what is the same as before is not drawn again."""
-        before = self._trials, self._columns, self._cursor
+        before = self._trials, self._columns, self._cursor, self._view.confirmed
         self._trials, self._columns, self._view = trials, chosen, view
         at = next((i for i, t in enumerate(trials) if t.number == self.number), None)
         if at is None:
@@ -87,7 +92,7 @@ class TrialRows(ScrollView):
         size = Size(self._row_width, len(trials))
         if size != self.virtual_size:
             self.virtual_size = size
-        if before != (trials, chosen, at):
+        if before != (trials, chosen, at, view.confirmed):
             self.refresh()
         self._settle_number()
 
@@ -102,10 +107,19 @@ class TrialRows(ScrollView):
         if index >= len(self._trials):
             return Strip.blank(width, self.rich_style)
         trial = self._trials[index]
-        text = columns.row(trial, self._view, self._columns)
-        pointer = "›" if index == self._cursor else " "
-        style = self.rich_style + self._style(trial, is_cursor=index == self._cursor)
-        return Strip([Segment(f"{pointer}{text}", style)]).adjust_cell_length(width, style)
+        is_cursor = index == self._cursor
+        style = self.rich_style + self._style(trial, is_cursor=is_cursor)
+        predicted = style + (
+            Style(italic=True)
+            if is_cursor
+            else self.get_component_rich_style("rows--predicted", partial=True)
+        )
+        parts = [Segment(POINTER if is_cursor else " ", style)]
+        cells = columns.cells(trial, self._view, self._columns)
+        for place, (column, cell) in enumerate(zip(self._columns, cells, strict=True)):
+            gap = " " if place else ""
+            parts.append(Segment(f"{gap}{cell}", predicted if column.is_predicted else style))
+        return Strip(Segment.simplify(parts)).adjust_cell_length(width, style)
 
     def _style(self, trial: TrialView, *, is_cursor: bool) -> Style:
         name = "cursor" if is_cursor else trial.state
@@ -195,6 +209,8 @@ class TrialTable(Vertical):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.filter = Filter()
+        self.in_force = self.filter
+        """What decides over the rows: a filter that no trial passes hides none of them."""
         self.sorted_by = columns.BY_ID[columns.FASTEST_FIRST]
         self.is_descending = True
         self.num_shown = 0
@@ -215,13 +231,17 @@ class TrialTable(Vertical):
         """Shows the trials of a run; cheap where none of them changed."""
         self._view = view
         width = self.size.width - 2
-        told = (view.trials, self.filter, self.sorted_by.id, self.is_descending, width)
+        told = (
+            *(view.trials, view.confirmed, view.foreseen, self.filter),
+            *(self.sorted_by.id, self.is_descending, width, self.app.size.width),
+        )
         if told == self._told or width < 1:
             return
         self._told = told
-        chosen = columns.that_fit(width, view.trials)
+        self.in_force = self.filter.in_force(view)
+        chosen = self._columns_that_fit()
         trials = columns.in_order(
-            (trial for trial in view.trials if self.filter.matches(trial, view)),
+            (trial for trial in view.trials if self.in_force.matches(trial, view)),
             view,
             self.sorted_by,
             is_descending=self.is_descending,
@@ -230,6 +250,9 @@ class TrialTable(Vertical):
         self.post_message(self.Ordered().set_sender(self))
         self.query_one(TableHead).show(chosen, self.sorted_by, is_descending=self.is_descending)
         self.rows.fill(trials, view, chosen)
+
+    def _columns_that_fit(self) -> tuple[Column, ...]:
+        return columns.that_fit(self.size.width - 2, self._view, window_cells=self.app.size.width)
 
     def sort_by(self, column: Column) -> None:
         """Sorts by a column; by the same one again, the other way round."""
@@ -241,7 +264,7 @@ class TrialTable(Vertical):
 
     def sort_by_next(self) -> None:
         """Sorts by the next column that is in sight."""
-        chosen = columns.that_fit(self.size.width - 2, self._view.trials)
+        chosen = self._columns_that_fit()
         ids = [column.id for column in chosen]
         at = ids.index(self.sorted_by.id) if self.sorted_by.id in ids else -1
         self.sort_by(chosen[(at + 1) % len(chosen)])

@@ -178,7 +178,7 @@ def test_a_global_batch_size_is_kept_or_chosen(
     [
         ((), "no model to train", "--demo"),
         (("--model", "m"), "no data to train on", "--dataset"),
-        (("--model", "m", "--dataset", "d"), "What the model should learn", "--task"),
+        (("--model", "m", "--dataset", "d"), "The model m is not here", "a local copy"),
         (("--model", "m", "--model-config", "c"), "exclude each other", "Leave one"),
         (("--demo", "--resume", "--fresh"), "--resume and --fresh exclude", "Leave one"),
         ((*M, "--task", "causal-ml"), "--task cannot be 'causal-ml'", "'causal-lm'"),
@@ -285,7 +285,11 @@ def test_a_seed_is_one_that_every_generator_takes(
     [
         ("./missing", "data.csv", "The model ./missing does not exist"),
         (".", "missing.csv", "The dataset missing.csv does not exist"),
-        (".", "data.csv", "What the model should learn is not clear"),
+        ("./missing", "missing.csv", "The model ./missing does not exist. The dataset missing.csv"),
+        ("nobody/model", "missing.csv", "The model nobody/model is not here"),
+        ("nobody/model", "missing.csv", "The dataset missing.csv does not exist"),
+        (".", "data.csv", "has no config.json"),
+        ("headless", "data.csv", "What the model should learn is not clear: neither its config"),
     ],
 )
 def test_a_wrong_path_is_told_before_the_task_is_missed(
@@ -298,5 +302,10 @@ def test_a_wrong_path_is_told_before_the_task_is_missed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").write_text("text,label\n")
+    (tmp_path / "headless").mkdir()
+    (tmp_path / "headless" / "config.json").write_text("{}")
+    (tmp_path / "headless" / "model.safetensors").touch()
     assert main(["tune", "--model", model, "--dataset", dataset]) == 2
-    assert says in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert says in err
+    assert ("not clear" in err) is ("not clear" in says)

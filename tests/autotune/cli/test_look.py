@@ -77,6 +77,60 @@ def test_settings_count_and_what_cannot_be_parsed_is_told(here: Path) -> None:
         2,
         {
             "cause": "--trials takes a whole number.",
-            "remedy": "`autotune look --help` lists what there is.",
+            "remedy": "`autotune plan --help` lists what there is.",
         },
     )
+
+
+def _told(document: Document) -> list[str]:
+    errors = document["errors"]
+    assert isinstance(errors, list)
+    assert document["error"] == errors[0]
+    return [str(error["cause"]) for error in errors if isinstance(error, dict)]
+
+
+def test_everything_that_is_wrong_is_told_at_once(here: Path) -> None:
+    reviews = str(data_file("reviews-train.csv"))
+    wrong = (
+        *("--model", "tiny", "--dataset", reviews, "--label-column", "lable"),
+        *("--text-column", "txt", "--memory-limit", "2G", "--processes", "few", "--wings", "2"),
+        *("--global-batch-size", "many", "--trials", "0", "--precision=fp8"),
+    )
+    code, document = _look(here, *wrong)
+    assert code == 2
+    assert document["columns"] == ["text", "label"]
+    told = _told(document)
+    assert {cause.split()[0].rstrip(":") for cause in told if cause.startswith("--")} == {
+        "--precision",
+        "--global-batch-size",
+        "--memory-limit",
+        "--trials",
+        "--processes",
+    }
+    assert "There is no option --wings." in told
+    assert "The dataset has no column 'lable' (--label-column)." in told
+    assert "The dataset has no column 'txt' (--text-column)." in told
+    assert len(told) == len(set(told)) == 8
+
+
+def test_what_is_not_there_is_blamed_and_nothing_that_follows_from_it(here: Path) -> None:
+    words = ("--model", "./nowhere", "--dataset", "none.csv", "--processes", "0")
+    _, document = _look(here, *words)
+    assert _told(document) == [
+        "The model ./nowhere does not exist.",
+        "The dataset none.csv does not exist.",
+        "--processes must be at least 1, not 0.",
+    ]
+    _, document = _look(here, "--trials", "0")
+    assert _told(document) == [
+        "There is no model to train.",
+        "There is no data to train on.",
+        "--trials must be at least 1, not 0.",
+    ]
+    (here / "headless").mkdir()
+    (here / "headless" / "config.json").write_text('{"architectures": ["BertModel"]}')
+    (here / "headless" / "model.safetensors").touch()
+    _, document = _look(here, "--model", "headless", "--dataset", "none.csv")
+    missing, unclear = _told(document)
+    assert missing == "The dataset none.csv does not exist."
+    assert unclear.startswith("What the model should learn is not clear")

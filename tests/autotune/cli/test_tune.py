@@ -213,8 +213,9 @@ def test_what_the_real_engine_says_of_bad_input_reaches_the_reader(
     arguments = ["tune", "--model", "./nowhere", "--dataset", "d.csv", "--task", "causal-lm"]
     assert main([*arguments, "--json"]) == 2
     out, err = capsys.readouterr()
-    assert json.loads(out)["error"]["cause"] == "The model ./nowhere does not exist."
-    assert "Error: The model ./nowhere does not exist.\nHint: " in err
+    cause = "The model ./nowhere does not exist. The dataset d.csv does not exist."
+    assert json.loads(out)["error"]["cause"] == cause, "all of it"
+    assert f"Error: {cause}\nHint: " in err
     assert "Traceback" not in err
     assert main(arguments) == 2
     assert capsys.readouterr().out == ""

@@ -47,7 +47,7 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
         *pages.head(answer, answers.confirmed(), width),
         *pages.evidence(answer, answers.confirmed(), width),
         *pages.limits(answer, RunView(), width),
-        *(pages.offer(o, answer.offers[0], width, is_taken=False) for o in answer.offers),
+        *(pages.offer(o, answer, RunView(), width, is_taken=False) for o in answer.offers),
         *pages.unfinished(_now(stories.searching(), is_alive=True), width),
         *pages.ended(_now(answers.infeasible()), width),
         *pages.ended(_now(stories.searching()), width),
@@ -97,7 +97,7 @@ def test_ties_assumptions_and_keeping_what_there_is() -> None:
 def test_alternatives_are_held_against_the_answer() -> None:
     answer = _answer()
     rows = [
-        pages.offer(one, answer.offers[0], 78, is_taken=one.kind == "least memory").plain
+        pages.offer(one, answer, RunView(), 78, is_taken=one.kind == "least memory").plain
         for one in answer.offers
     ]
     assert [" ".join(row.split()) for row in rows] == [
@@ -105,6 +105,16 @@ def test_alternatives_are_held_against_the_answer() -> None:
         "● least memory 16×4: −3.8 % speed, −1.50 GiB memory",
         "○ closest to the baseline 8×8: −40 % speed, −2.50 GiB memory",
     ]
+
+
+def test_what_the_search_measured_is_held_against_what_the_search_measured() -> None:
+    """The answer was measured at 40.0 by the search, and confirmed at 41.8."""
+    answer = _answer()
+    events = runs.trial(2, answer.configuration, runs.measured(40.0, 3 * runs.GIB))
+    view = fold(stories.records([*stories.opening(), *events]))
+    least, base = answer.alternatives
+    assert verdict.against(least, answer, view) == "+0.5 % speed, −1.50 GiB memory"
+    assert verdict.against(base, answer, view) == "−40 % speed, −2.50 GiB memory", "both confirmed"
 
 
 def test_an_answer_that_cannot_be_read_says_where() -> None:
@@ -133,9 +143,8 @@ def test_an_unfinished_run_tells_what_is_missing() -> None:
     assert told["machine probed"] == ("ok", "Test processor, 2 cores")
     assert told["search"] == ("asking", "9 trials of at most 12")
     assert told["confirmation"] == ("open", "best and baseline again, interleaved")
-    assert "leads so far #2 32×2: 41.8 samples/s, +67 %; one measurement, not confirmed" in _joined(
-        pages.unfinished(now, 138)
-    )
+    leads = "#2 32×2: 41.8 samples/s, +67 % vs baseline; one measurement, not confirmed"
+    assert f"leads so far {leads}" in _joined(pages.unfinished(now, 138))
     begun = _now(stories.opening()[:1], is_alive=True)
     assert [s.mark for s in without.stations(begun.view, is_alive=True)] == [
         "asking",

@@ -55,11 +55,21 @@ def test_what_files_tell() -> None:
 def test_columns_are_known_though_something_is_wrong() -> None:
     error = ("The dataset has no column 'txt' (--text-column).", "Did you mean 'text'?")
     look = Look.read({"columns": ["text"]}, FORM, error)
-    assert look.fault == Fault(*error, "text_column")
+    assert look.faults == (Fault(*error, "text_column"),)
     assert _told(list(of_look(look, FORM))) == [
         "ok dataset: columns text",
         "wrong text: The dataset has no column 'txt' (--text-column). Did you mean 'text'?",
     ]
+    several: Document = {
+        "error": {"cause": "The model m does not exist.", "remedy": None},
+        "errors": [
+            {"cause": "The model m does not exist.", "remedy": None},
+            {"cause": "--trials must be at least 1, not 0.", "remedy": "Give a larger number."},
+        ],
+    }
+    both = Look.read(several, FORM, ("The model m does not exist.", None))
+    assert [fault.field for fault in both.faults] == ["model", "trials"]
+    assert [check.what for check in of_look(both, FORM)] == ["model", "trials"]
     unread = Look.read({}, FORM, ("The command ended with code 1.", None))
     assert [check.mark for check in of_look(unread, FORM)] == ["wrong"]
 

@@ -82,7 +82,7 @@ def test_the_command_line_hands_over_what_was_given() -> None:
         values={"model": "m", "trials": "9", "more": "--split test --lora-rank 8 --packing"},
         inherited={"dataset": Inherited("d.csv", "autotune.toml")},
     )
-    assert form.missing() is None, "the data are named in the file"
+    assert form.missing() == (), "the data are named in the file"
     assert JobForm.from_json("{}") == JobForm()
     for text in ("[]", "{", '{"inherited": {"model": 1}}'):
         with pytest.raises((ValueError, TypeError)):
@@ -91,19 +91,15 @@ def test_the_command_line_hands_over_what_was_given() -> None:
 
 def test_what_must_be_filled_in_first() -> None:
     empty = JobForm()
-    model = empty.missing()
-    assert model is not None
-    assert (model.field, model.cause) == (
-        "model",
-        "There is no model to train.",
-    )
-    data = empty.with_value("model", "m").missing()
-    assert data is not None
+    assert [(fault.field, fault.cause) for fault in empty.missing()] == [
+        ("model", "There is no model to train."),
+        ("dataset", "There is no data to train on."),
+    ]
+    (data,) = empty.with_value("model", "m").missing()
     assert data.field == "dataset"
-    fresh = empty.with_value("more", "--model-config gpt2.json").missing()
-    assert fresh is not None
+    (fresh,) = empty.with_value("more", "--model-config gpt2.json").missing()
     assert fresh.field == "dataset"
-    assert empty.with_value("demo", "on").missing() is None
+    assert empty.with_value("demo", "on").missing() == ()
 
 
 def test_fields_that_matter() -> None:

@@ -1,0 +1,148 @@
+"""Everything that is wrong with the options of a job, for a form that marks all of it at once.
+
+A command line stops at the first error. Here what is wrong is put aside, and the rest is looked at
+as if it were right, until nothing is wrong any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from autotune.cli import app, options
+from autotune.cli.job import build_request, no_dataset, no_model, places_of
+from autotune.errors import AutotuneError, UsageError
+from autotune.events import Document
+from autotune.request import Request
+from autotune.workload.resolve import place_faults
+
+_MOST = 20
+"""Errors after which nobody wants to read on."""
+_FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+_ANY_TASK = "causal-lm"
+"""Stands for a task that cannot be known while something else is wrong."""
+
+
+def of_words(command: str, words: Sequence[str]) -> tuple[list[str], list[UsageError]]:
+    """What the parser of a command does not take.
+
+    Returns:
+        The words without it, and an error for each of them.
+    """
+    root: Any = typer.main.get_command(app.app)
+    above = root.make_context("autotune", [])
+    parser = root.get_command(above, command)
+    kept = list(words)
+    found: list[UsageError] = []
+    while len(found) < _MOST:
+        try:
+            parser.make_context(command, list(kept), parent=above)
+            break
+        except Exception as error:
+            if not hasattr(error, "format_message"):
+                raise
+            found.append(app.usage_error(error))
+            before, kept = kept, _without(kept, error)
+            if kept == before:
+                break
+    return kept, found
+
+
+def _without(words: Sequence[str], error: Exception) -> list[str]:
+    """The words without the option that an error is about."""
+    parameter = getattr(error, "param", None)
+    flag = getattr(error, "option_name", None)
+    if flag is None and parameter is not None:
+        flag = parameter.opts[0]
+    kept: list[str] = []
+    is_value = False
+    for word in words:
+        if word == flag:
+            is_value = True
+            continue
+        is_of_flag = (is_value and not word.startswith("--")) or word.startswith(f"{flag}=")
+        is_value = False
+        if not is_of_flag:
+            kept.append(word)
+    return kept
+
+
+def of_options(
+    context: typer.Context, chosen: options.Plan, finish: Callable[[Request], Document]
+) -> tuple[list[AutotuneError], Document]:
+    """What cannot work of the options of a call.
+
+    Args:
+        context: The call.
+        chosen: Its options.
+        finish: Looks further at a request whose files are there.
+
+    Returns:
+        Every error, what others follow from first; and what `finish` told of the rest, which is
+        empty where it could not look.
+    """
+    found = _missing(chosen)
+    probe, is_there = _filled(chosen, found), not found
+    told = [*found.values()]
+    while len(told) < _MOST:
+        try:
+            request = build_request(context, probe)
+            return told, finish(request) if is_there else {}
+        except AutotuneError as error:
+            told.append(error)
+            before, probe = probe, _put_aside(probe, error)
+            # With another task or other files in its place, a look further would find nonsense.
+            is_there = is_there and all(
+                getattr(probe, name) == getattr(before, name)
+                for name in ("model", "model_config", "dataset", "task")
+            )
+            if probe == before:
+                break
+    return told, {}
+
+
+def _missing(chosen: options.Plan) -> dict[str, AutotuneError]:
+    """What is not named or not there, by what it is."""
+    has_model = chosen.model or chosen.model_config
+    if chosen.demo or (chosen.resume and not has_model):
+        return {}
+    found: dict[str, AutotuneError] = {}
+    if not has_model:
+        found["model"] = no_model()
+    if not chosen.dataset:
+        found["dataset"] = no_dataset()
+    return found | place_faults(places_of(chosen), Path.cwd())
+
+
+def _filled(chosen: options.Plan, missing: Mapping[str, AutotuneError]) -> options.Plan:
+    """The options with something that is there in the place of what is not."""
+    here = str(Path.cwd())
+    if missing.keys() - {"dataset"}:
+        task = chosen.task or _ANY_TASK
+        chosen = replace(chosen, model=here, model_config=None, tokenizer=None, task=task)
+    return replace(chosen, dataset=here) if "dataset" in missing else chosen
+
+
+def _put_aside(chosen: options.Plan, error: AutotuneError) -> options.Plan:
+    """The options without those that an error names."""
+    defaults: dict[str, Any] = {
+        field.name: field.default for field in fields(chosen) if field.name != "demo"
+    }
+    named = _names(error.cause, defaults) or _names(error.remedy or "", defaults)
+    changed = {name: defaults[name] for name in named}
+    if "task" in changed:
+        changed["task"] = _ANY_TASK
+    rest = replace(chosen, **changed)
+    gone = {"model"} if chosen.model and not (rest.model or rest.model_config) else set()
+    gone |= {"dataset"} if chosen.dataset and not rest.dataset else set()
+    return _filled(rest, dict.fromkeys(gone, error))
+
+
+def _names(text: str, known: dict[str, Any]) -> list[str]:
+    names = [match.replace("-", "_") for match in _FLAG.findall(text)]
+    return [name for name in names if name in known]
