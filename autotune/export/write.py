@@ -113,6 +113,11 @@ def verify(
     Raises:
         ExportError: A file is missing, was changed, or is not accepted.
     """
+    if not directory.is_dir():
+        raise ExportError(
+            f"There is no directory {directory} with files of run {bundle.run!r}.",
+            "Export the run again: autotune export RUN.",
+        )
     return _ask(bundle, directory.absolute(), write=False, log=log, time_limit_s=time_limit_s)
 
 
@@ -130,6 +135,9 @@ def _ask(
         "directory": str(directory),
         "write": write,
     }
+    if log is not None and not _takes_lines(log):
+        # The files may go elsewhere than into a run that can only be read.
+        log = None
     kept = log or Path(tempfile.mkdtemp(prefix="autotune-export-")) / "export.log"
     environment = {**bundle.environment, **_QUIET}
     answer = ask(
@@ -148,6 +156,15 @@ def _ask(
     files = answer["files"]
     assert isinstance(files, list)
     return tuple(ExportedFile(**file) for file in files)  # type: ignore[arg-type]
+
+
+def _takes_lines(log: Path) -> bool:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError:
+        return False
+    return True
 
 
 def _sentence(value: JsonValue) -> str:
@@ -193,7 +210,7 @@ def _refuse_another_run(bundle: Bundle, directory: Path) -> None:
     """Says so at once where the directory holds the answer of another run."""
     path = directory / _LAST
     with contextlib.suppress(OSError):
-        if path.read_text(encoding="utf-8") != document.as_json(bundle.document):
+        if path.read_bytes() != document.as_json(bundle.document).encode():
             _refuse(directory, [_LAST])
 
 
