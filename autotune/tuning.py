@@ -116,6 +116,8 @@ def _tune(session: Session, request: Request) -> RunEnded:
     view = fold(session.journal.records)
     session.emit(_run_started(session, request, resumed=view.started is not None))
     if view.recommendation is not None and view.ended is not None and view.ended.exit_code == 0:
+        if request.out is not None and not _is_exported_to(view, _out(session, request)):
+            _export(session, request)
         return RunEnded(reason="finished before", exit_code=ExitCode.OK)
     storage_faults.check(request.storage)
     with prepare_job(session, request) as job:
@@ -152,9 +154,21 @@ def _tune(session: Session, request: Request) -> RunEnded:
         view = fold(session.journal.records)
         answer = document(view, engine.history, request)
         session.emit(RecommendationMade(document=answer))
-    directory = Path(request.working_directory, request.out) if request.out else session.run.out
-    export_run(session.run, directory, force=request.force, session=session)
+    _export(session, request)
     return RunEnded(reason="finished", exit_code=ExitCode.OK)
+
+
+def _out(session: Session, request: Request) -> Path:
+    return Path(request.working_directory, request.out) if request.out else session.run.out
+
+
+def _export(session: Session, request: Request) -> None:
+    export_run(session.run, _out(session, request), force=request.force, session=session)
+
+
+def _is_exported_to(view: RunView, directory: Path) -> bool:
+    told = view.exported.directory if view.exported is not None else None
+    return told == str(directory.absolute()) and (directory / "recommendation.json").is_file()
 
 
 def _know_the_baseline(engine: Engine) -> None:

@@ -157,13 +157,13 @@ class _Stopper:
             if number is signal.SIGINT:
                 self._num_interrupts += 1
             if number is signal.SIGINT and self._num_interrupts == 1:
-                control.send(self._run.control, "stop", number.name)
+                self._ask("stop", number)
                 self._display.say(
                     "Stopping after this trial, everything is kept. Ctrl-C again stops now."
                 )
             elif self._stop_now_s is None:
                 self._stop_now_s = time.monotonic()
-                control.send(self._run.control, "stop_now", number.name)
+                self._ask("stop_now", number)
                 self._display.say("Stopping now, finished trials are kept.")
             elif self._terminated_s is None:
                 self._terminate()
@@ -173,6 +173,13 @@ class _Stopper:
                 self._engine.kill()
         elif self._stop_now_s is not None and now_s - self._stop_now_s > GRACE_S:
             self._terminate()
+
+    def _ask(self, verb: control.Verb, number: signal.Signals) -> None:
+        try:
+            control.send(self._run.control, verb, number.name)
+        except OSError:
+            # A full disk takes no request; an engine that gets the signal itself stops now.
+            self._engine.send_signal(number)
 
     def _terminate(self) -> None:
         self._terminated_s = time.monotonic()

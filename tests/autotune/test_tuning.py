@@ -27,9 +27,9 @@ from autotune.search.evidence.history import History
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
-from autotune.tuning import _know_the_baseline
+from autotune.tuning import _know_the_baseline, run_engine
 from autotune.view import RunView, fold
-from tests.testing import jobs
+from tests.testing import jobs, runs
 from tests.testing.landscape_engine import LandscapePool
 from tests.testing.studies import LANDSCAPE
 
@@ -225,3 +225,21 @@ def test_the_baseline_is_tried_here_where_another_engine_kept_it(tmp_path: Path)
         _know_the_baseline(engine)
         assert [t.configuration for t in engine.history.trials] == [other, baseline]
         assert engine.history.num_own_trials == 1
+
+
+@pytest.mark.parametrize("place", [None, "there", "elsewhere", "removed"])
+def test_a_finished_run_is_written_where_it_is_wanted_next(
+    place: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported: list[Path] = []
+    monkeypatch.setattr(
+        "autotune.tuning.export_run", lambda run, place, **options: exported.append(place)
+    )
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "recommendation.json").touch()
+    told = tmp_path / (place if place == "removed" else "there")
+    story = [*runs.searching("job"), *runs.ending("job", told)]
+    out = str(tmp_path / place) if place is not None else None
+    run = runs.write_run(tmp_path, "job", story, replace(runs.demo_request(), out=out))
+    assert run_engine(run) == 0
+    assert exported == ([tmp_path / place] if place in ("elsewhere", "removed") else [])

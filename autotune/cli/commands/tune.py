@@ -26,7 +26,7 @@ from autotune.errors import (
     Unconfirmed,
     UsageError,
 )
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import RunDirectory, is_full
 from autotune.view import RunView
 from probes.ranks.launch import without_launch
 
@@ -58,12 +58,14 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
     from autotune import delivery, sound, starting
 
     sound.check_request(request)
+    root = Path(chosen.run_dir).expanduser()
     if request.out is not None:
-        delivery.check_out(Path(request.out), run=chosen.name, force=request.force)
+        own = starting.to_resume(request, root, chosen.name).name if chosen.resume else chosen.name
+        delivery.check_out(Path(request.out), run=own, force=request.force)
     with Signals() as signals:
         directory = starting.prepare(
             request,
-            Path(chosen.run_dir).expanduser(),
+            root,
             chosen.name,
             fresh=chosen.fresh,
             resume=chosen.resume,
@@ -165,6 +167,11 @@ def _error(
     ended = view.ended
     if signals.last is not None and (ended is None or ended.exit_code in _BY_SIGNAL):
         return AutotuneError(f"Stopped by {signals.last.name}.", resume)
+    if ended is None and is_full(directory.path):
+        return AutotuneError(
+            f"The engine could not go on: the disk that holds {directory.path} is full.",
+            f"Make room there; {resume}",
+        )
     if ended is None:
         return AutotuneError(
             f"The engine ended without a word ({_how(engine.returncode)}).",
@@ -225,7 +232,7 @@ def _detach(
             )
             return ExitCode.OK
         return _finish(directory, view, engine, Signals(), chosen)
-    follow = summary.command("autotune", "show", directory.name, "--follow", *_run_dir(chosen))
+    follow = summary.command("autotune", "show", *_named(directory, chosen), "--follow")
     if chosen.json:
         output.document(
             {"schema": documents.SCHEMA}
@@ -256,7 +263,7 @@ def next_steps(directory: RunDirectory, view: RunView, chosen: options.Runs) -> 
         steps += _training(directory, view, str(Path(view.exported.directory) / "trainer.py"))
     return [
         *steps,
-        summary.command("autotune", "verify", directory.name, *_run_dir(chosen)),
+        summary.command("autotune", "verify", *_named(directory, chosen)),
     ]
 
 
@@ -274,10 +281,12 @@ def _training(directory: RunDirectory, view: RunView, script: str) -> list[str]:
 
 def resume_command(directory: RunDirectory, chosen: options.Runs) -> str:
     """How to go on with a run."""
-    return summary.command(
-        "autotune", "tune", "--resume", "--name", directory.name, *_run_dir(chosen)
-    )
+    return summary.command("autotune", "tune", "--resume", "--name", *_named(directory, chosen))
 
 
-def _run_dir(chosen: options.Runs) -> tuple[str, ...]:
-    return () if chosen.run_dir == "autotune-runs" else ("--run-dir", chosen.run_dir)
+def _named(directory: RunDirectory, chosen: options.Runs) -> tuple[str, ...]:
+    """The words that name a run: its name where it is looked for, or its path."""
+    if directory.path != Path(chosen.run_dir).expanduser() / directory.name:
+        return (str(directory.path),)
+    where = () if chosen.run_dir == "autotune-runs" else ("--run-dir", chosen.run_dir)
+    return (directory.name, *where)

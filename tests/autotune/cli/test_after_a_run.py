@@ -335,9 +335,10 @@ def test_far_more_processes_than_cores_are_refused_at_once(
 
 
 def test_the_next_step_after_a_run_on_ranks_starts_all_of_them(tmp_path: Path) -> None:
-    run = finished(tmp_path / "autotune-runs", replace(runs.demo_request(), processes=4))
-    chosen = SimpleNamespace(run_dir="autotune-runs")
+    root = tmp_path / "autotune-runs"
+    run = finished(root, replace(runs.demo_request(), processes=4))
+    chosen = SimpleNamespace(run_dir=str(root))
     first, second = next_steps(run, fold(read(run.journal)), chosen)  # type: ignore[arg-type]
     script = tmp_path / "autotune-runs" / "out" / "trainer.py"
     assert first == f"OMP_NUM_THREADS=1 torchrun --nproc-per-node 4 {script}"
-    assert second == "autotune verify job"
+    assert second == f"autotune verify job --run-dir {root}"
