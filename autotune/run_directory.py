@@ -69,6 +69,11 @@ def write_json(path: Path, document: JsonValue, *, mode: int = 0o644) -> None:
     write_atomically(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n", mode=mode)
 
 
+def is_want_of_room(error: OSError) -> bool:
+    """Whether something could not be written because the disk, or a share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def is_full(directory: Path) -> bool:
     """Whether the disk that holds a directory has no room for what an engine writes."""
     try:
@@ -162,7 +167,7 @@ class RunDirectory:
 
 def unwritable(path: Path, error: OSError) -> UsageError:
     """The error that tells of a run directory in which nothing can be written."""
-    room = "Make room there, or choose" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "Choose"
+    room = "Make room there, or choose" if is_want_of_room(error) else "Choose"
     return UsageError(
         f"The run directory {path} cannot be written: {error.strerror}.",
         f"{room} another place with --run-dir.",

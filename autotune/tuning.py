@@ -34,7 +34,7 @@ from autotune.events import (
 from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import RunDirectory, is_want_of_room
 from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
 from autotune.search.batch_size import try_batch_sizes
 from autotune.search.confirm import confirm, confirmation_s
@@ -93,6 +93,14 @@ def _run(session: Session, request: Request) -> RunEnded:
         )
     except Exception as error:  # noqa: BLE001  (the journal must say how the run ended)
         traceback.print_exc()
+        if isinstance(error, OSError) and is_want_of_room(error):
+            where = Path(error.filename or session.run.path)
+            return RunEnded(
+                reason="disk full",
+                exit_code=ExitCode.INTERNAL,
+                cause=f"There is no room left on the disk that holds {where}.",
+                remedy="Make room there; --resume goes on with every finished trial.",
+            )
         return RunEnded(
             reason="internal error",
             exit_code=ExitCode.INTERNAL,

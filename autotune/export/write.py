@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from autotune.errors import ExportError, UsageError
 from autotune.export import document
 from autotune.export.bundle import Bundle, bundle_adapter
-from autotune.export.child import ask
+from autotune.export.child import ask, place_of_log
 
 TIME_LIMIT_S = 900.0
 """For one cold start, two single optimizer steps and the tokenising of the data before them."""
@@ -135,10 +135,7 @@ def _ask(
         "directory": str(directory),
         "write": write,
     }
-    if log is not None and not _takes_lines(log):
-        # The files may go elsewhere than into a run that can only be read.
-        log = None
-    kept = log or Path(tempfile.mkdtemp(prefix="autotune-export-")) / "export.log"
+    kept = place_of_log(log, "export.log")
     environment = {**bundle.environment, **_QUIET}
     answer = ask(
         _CHILD,
@@ -151,20 +148,11 @@ def _ask(
     assert isinstance(answer, dict)
     if "failure" in answer:
         raise ExportError(_sentence(answer["failure"]), f"The log of the check is {kept}.")
-    if log is None:
+    if kept != log:
         shutil.rmtree(kept.parent, ignore_errors=True)
     files = answer["files"]
     assert isinstance(files, list)
     return tuple(ExportedFile(**file) for file in files)  # type: ignore[arg-type]
-
-
-def _takes_lines(log: Path) -> bool:
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.open("ab").close()
-    except OSError:
-        return False
-    return True
 
 
 def _sentence(value: JsonValue) -> str:

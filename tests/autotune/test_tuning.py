@@ -28,7 +28,7 @@ from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
 from autotune.tuning import _know_the_baseline, run_engine
-from autotune.view import RunView, fold
+from autotune.view import RunView, fold, view_of
 from tests.testing import jobs, runs
 from tests.testing.landscape_engine import LandscapePool
 from tests.testing.studies import LANDSCAPE
@@ -243,3 +243,17 @@ def test_a_finished_run_is_written_where_it_is_wanted_next(
     run = runs.write_run(tmp_path, "job", story, replace(runs.demo_request(), out=out))
     assert run_engine(run) == 0
     assert exported == ([tmp_path / place] if place in ("elsewhere", "removed") else [])
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*arguments: object, **options: object) -> None:
+        with Path("/dev/full").open("w") as full:
+            full.write("x")
+
+    monkeypatch.setattr("autotune.tuning.prepare_job", fill)
+    run = runs.write_run(tmp_path, "job", [])
+    assert run_engine(run) == 1
+    ended = view_of(run).ended
+    assert ended is not None
+    assert ended.cause == f"There is no room left on the disk that holds {run.path}."
+    assert str(ended.remedy).startswith("Make room there")

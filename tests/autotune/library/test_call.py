@@ -215,10 +215,10 @@ def test_a_job_that_cannot_be_captured_leaves_no_run(tmp_path: Path) -> None:
     del trainer.weight_lock
     with pytest.raises(Started, match="mine"):
         autotune.tune(trainer, name="mine", display="none")
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "trainer.py").touch()
+    (tmp_path / "wanted").mkdir()
+    (tmp_path / "wanted" / "trainer.py").touch()
     with pytest.raises(UsageError, match="that autotune did not write") as caught:
-        autotune.tune(trainer, name="other", out=tmp_path / "out", display="none")
+        autotune.tune(trainer, name="other", out=tmp_path / "wanted", display="none")
     assert "export(…, force=True)" in str(caught.value.remedy)
     assert [path.name for path in Path("autotune-runs").iterdir()] == ["mine"]
 
