@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from autotune import request as requests
 from autotune.advice.document import kinds, launch_environment
@@ -19,12 +19,12 @@ from autotune.events import (
     Document,
     FilesExported,
 )
+from autotune.export import document
 from autotune.export.bundle import Bundle
 from autotune.export.write import FILE_NAMES, ExportedFile, write
-from autotune.journal import read_run
 from autotune.run_directory import RunDirectory
 from autotune.search.session import Session
-from autotune.view import RunView, fold
+from autotune.view import RunView, view_of
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.spec import WorkloadSpec
 from probes.ranks.meeting import split
@@ -41,7 +41,13 @@ def check_out(out: Path, *, run: str | None, force: bool) -> None:
     Raises:
         UsageError: It cannot be written, or holds such files of somebody else.
     """
-    existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    try:
+        existing = next(path for path in (out, *out.absolute().parents) if path.exists())
+    except OSError as error:
+        raise UsageError(
+            f"The output directory {out} cannot be made: {error.strerror}.",
+            "Choose another place with --out.",
+        ) from error
     if not existing.is_dir():
         raise UsageError(
             f"The output directory {out} cannot be made: {existing} is a file.",
@@ -78,7 +84,7 @@ def check_alternative(run: RunDirectory, alternative: str | None) -> RunView:
     Raises:
         UsageError: The run has no recommendation, or no such alternative.
     """
-    view = fold(read_run(run))
+    view = view_of(run)
     if view.recommendation is None:
         raise UsageError(
             f"The run {run.name!r} has no recommendation yet.",
@@ -97,9 +103,29 @@ def bundle_of(run: RunDirectory, alternative: str | None = None) -> Bundle:
 
     Raises:
         UsageError: The run has no recommendation, or no such alternative.
+        JournalError: Its journal is damaged, or of another version.
     """
     view = check_alternative(run, alternative)
+    try:
+        return _bundle(run, view, alternative)
+    except ValueError as error:
+        raise JournalError(
+            f"The journal of run {run.name!r} is damaged, or of another version of autotune: "
+            f"{_first_fault(error)}.",
+            "Start a new run; `autotune show` tells what can be read of this one.",
+        ) from error
+
+
+def _first_fault(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error).rstrip(".")
+    fault = error.errors()[0]
+    return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+
+
+def _bundle(run: RunDirectory, view: RunView, alternative: str | None) -> Bundle:
     assert view.recommendation is not None
+    document.read(view.recommendation)
     if view.workload is None or view.space is None:
         raise JournalError(
             f"The journal of run {run.name!r} lacks its beginning.", "Start a new run."
@@ -142,17 +168,17 @@ def _interfaces(view: RunView, request: requests.Request) -> tuple[str, ...]:
     return ()
 
 
-def _chosen(document: Document, alternative: str | None) -> Configuration:
-    answer = document.get("recommendation")
+def _chosen(answered: Document, alternative: str | None) -> Configuration:
+    answer = answered.get("recommendation")
     if not isinstance(answer, dict):
         raise UsageError("The run has no recommendation.", "Go on with it by --resume.")
     if alternative is None:
-        return _configuration(answer["configuration"])
+        return _configuration(answer.get("configuration"))
     offered = answer.get("alternatives")
     for item in offered if isinstance(offered, list) else []:
         if isinstance(item, dict) and item.get("kind") == alternative:
-            return _configuration(item["configuration"])
-    known = ", ".join(repr(kind) for kind in kinds(document))
+            return _configuration(item.get("configuration"))
+    known = ", ".join(repr(kind) for kind in kinds(answered))
     raise UsageError(
         f"There is no alternative {alternative!r} in this run.",
         f"It offers {known}." if known else "The recommendation has no alternatives.",
@@ -160,9 +186,10 @@ def _chosen(document: Document, alternative: str | None) -> Configuration:
 
 
 def _configuration(value: JsonValue) -> Configuration:
-    if not isinstance(value, dict):
-        raise JournalError("The run's recommendation is damaged.", "Start a new run.")
-    return Configuration.from_json(value)
+    try:
+        return Configuration.from_json(value if isinstance(value, dict) else {})
+    except ValueError as error:
+        raise JournalError("The run's recommendation is damaged.", "Start a new run.") from error
 
 
 def export_run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 from pathlib import Path
@@ -17,7 +18,7 @@ from autotune.errors import (
 from autotune.events import (
     Document,
 )
-from autotune.journal import Journal, read_run
+from autotune.journal import Journal
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.evidence.statistics import samples_per_s_interval
@@ -25,7 +26,7 @@ from autotune.search.preparation import prepare_job, trial_plan, worker_pool
 from autotune.search.session import Session
 from autotune.search.trials import TrialResult, run_trial
 from autotune.starting import check_link
-from autotune.view import RunView, TrialView, fold
+from autotune.view import RunView, TrialView, fold, view_of
 from probes.machine import Machine, machine_adapter
 
 
@@ -76,8 +77,9 @@ def recorded_trial(run: RunDirectory, number: int) -> tuple[TrialView, RunView]:
 
     Raises:
         UsageError: The run has no such trial.
+        JournalError: Its journal cannot be read.
     """
-    view = fold(read_run(run))
+    view = view_of(run)
     trial = view.trial(number)
     if trial is None or view.machine is None or view.workload is None:
         numbers = sorted(t.number for t in view.trials)
@@ -120,8 +122,10 @@ def rerun_trial(run: RunDirectory, number: int) -> tuple[TrialView, TrialResult]
                 )
         kept = run.trial(number) / "again.log"
         if log.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(log, kept)
+            # Without a place for it in a run that can only be read, the outcome still stands.
+            with contextlib.suppress(OSError):
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(log, kept)
     return trial, result
 
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from autotune.errors import JournalError
 from autotune.goal import Budget, Goal
-from autotune.run_directory import RunDirectory, write_atomically
+from autotune.run_directory import RunDirectory, unwritable, write_atomically
 from autotune.storage_url import without_password
 from autotune.workload.spec import Workload, WorkloadSpec
 
@@ -91,9 +91,16 @@ def public(request: Request) -> Request:
 
 
 def save(request: Request, run: RunDirectory) -> None:
-    """Writes the request into its run directory."""
+    """Writes the request into its run directory.
+
+    Raises:
+        UsageError: It cannot be written.
+    """
     text = request_adapter().dump_json(public(request), indent=2).decode()
-    write_atomically(run.request, text + "\n", mode=0o600)
+    try:
+        write_atomically(run.request, text + "\n", mode=0o600)
+    except OSError as error:
+        raise unwritable(run.path, error) from error
 
 
 def load(run: RunDirectory) -> Request:

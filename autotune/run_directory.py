@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import re
 import shlex
+import shutil
+import stat
 import tempfile
 import time
 from dataclasses import dataclass
@@ -20,6 +24,29 @@ if TYPE_CHECKING:
 DEFAULT_ROOT = "autotune-runs"
 """Where runs are kept if nobody says otherwise."""
 _ROOT_VARIABLE = "AUTOTUNE_RUN_DIR"
+
+
+def place(text: str) -> Path:
+    """A path as somebody wrote it, with `~` for a home.
+
+    Raises:
+        UsageError: It is empty, no UTF-8, or there is no such home.
+    """
+    if not text:
+        raise UsageError("That is an empty path.", "Name a place; '.' is the present one.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"The path {text!r} is no UTF-8, in which files tell of it.",
+            "Rename it, or link to it.",
+        ) from error
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise UsageError(
+            f"The path {text} begins with a home that is not known.", "Write it without ~."
+        ) from error
 
 
 def write_atomically(
@@ -54,6 +81,22 @@ def write_atomically(
 def write_json(path: Path, document: JsonValue, *, mode: int = 0o644) -> None:
     """Writes a JSON document atomically, indented for human readers."""
     write_atomically(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n", mode=mode)
+
+
+def is_want_of_room(error: OSError) -> bool:
+    """Whether something could not be written because the disk, or a share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full(directory: Path) -> bool:
+    """Whether the disk that holds a directory has no room for what an engine writes."""
+    try:
+        return shutil.disk_usage(directory).free < _LEAST_FREE_BYTES
+    except OSError:
+        return False
+
+
+_LEAST_FREE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,19 +205,36 @@ class RunDirectory:
             self.control.mkdir(exist_ok=True)
             self.trials.mkdir(exist_ok=True)
         except OSError as error:
-            raise UsageError(
-                f"The run directory {self.path} cannot be written: {error.strerror}.",
-                "Choose another place with --run-dir.",
-            ) from error
+            raise unwritable(self.path, error) from error
+
+    def discard_unbegun(self) -> None:
+        """Removes the directory, unless an engine has ever worked on the run."""
+        if self.path.is_dir() and not any(self.path.glob(f"{self.journal.name}*")):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+def unwritable(path: Path, error: OSError) -> UsageError:
+    """The error that tells of a run directory in which nothing can be written."""
+    room = "Make room there, or choose" if is_want_of_room(error) else "Choose"
+    return UsageError(
+        f"The run directory {path} cannot be written: {error.strerror}.",
+        f"{room} another place with --run-dir.",
+    )
+
+
+LONGEST_NAME = 200
+"""Bytes of a run's name; file systems take 255, with which files are written beside it."""
 
 
 def checked_name(name: str) -> str:
     """A name that a run may have: one plain part of a path.
 
     Raises:
-        UsageError: It would lead somewhere else, or be hidden.
+        UsageError: It would lead somewhere else, be hidden, or fit no file system or no line.
     """
-    if not name.strip() or name.startswith(".") or Path(name).name != name or "\\" in name:
+    is_plain = name.isprintable() and Path(name).name == name and "\\" not in name
+    is_short = len(name.encode(errors="replace")) <= LONGEST_NAME
+    if not (is_plain and is_short) or not name.strip() or name.startswith("."):
         raise UsageError(
             f"A run cannot be called {name!r}.",
             "Give a plain name such as minilm-1; --run-dir says where runs are kept.",
@@ -184,7 +244,7 @@ def checked_name(name: str) -> str:
 
 def new_name(root: Path, stem: str) -> str:
     """A free name model-date-counter below `root`."""
-    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
+    stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[: LONGEST_NAME // 2].strip("-.") or "run"
     date = time.strftime("%Y%m%d")
     counter = 1
     while (root / f"{stem}-{date}-{counter}").exists():
@@ -199,7 +259,7 @@ def find(root: Path, run: str) -> RunDirectory:
         UsageError: There is no such run; the message names the near ones.
     """
     for path in (Path(run), root / run):
-        if (path / "request.json").is_file():
+        if os.path.isfile(path / "request.json"):
             # A run goes by the last part of its path, which `.` and `..` hide.
             return RunDirectory(path if path.name not in ("", "..") else path.resolve())
     runs = list_runs(root)
@@ -213,12 +273,25 @@ def find(root: Path, run: str) -> RunDirectory:
 
 
 def list_runs(root: Path) -> list[RunDirectory]:
-    """All runs below `root`, oldest first."""
-    if not root.is_dir():
+    """All runs below `root` that may be read, oldest first.
+
+    Raises:
+        UsageError: The place itself cannot be read.
+    """
+    if not os.path.isdir(root):
         return []
-    # Path.is_file raises for a directory that may not be entered, which hides no other here.
-    found = [path for path in root.iterdir() if os.path.isfile(path / "request.json")]
-    return [
-        RunDirectory(path)
-        for path in sorted(found, key=lambda p: ((p / "request.json").stat().st_mtime, p.name))
-    ]
+    try:
+        paths = list(root.iterdir())
+    except OSError as error:
+        raise UsageError(
+            f"The directory {root} cannot be read: {error.strerror}.",
+            "Name another one with --run-dir.",
+        ) from error
+    found = []
+    for path in paths:
+        # A run is its owner's alone, and one may be removed meanwhile.
+        with contextlib.suppress(OSError):
+            asked = (path / "request.json").stat()
+            if stat.S_ISREG(asked.st_mode):
+                found.append((asked.st_mtime, path.name, path))
+    return [RunDirectory(path) for _, _, path in sorted(found)]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from autotune import control, lease, storage_url
 from autotune import request as requests
-from autotune.errors import UsageError
+from autotune.errors import JournalError, UsageError
 from autotune.request import Request
-from autotune.run_directory import RunDirectory, checked_name, find, new_name
+from autotune.run_directory import (
+    RunDirectory,
+    checked_name,
+    find,
+    list_runs,
+    new_name,
+    unwritable,
+)
+from autotune.units import counted
 from probes.errors import ProbeError
 from probes.ranks import interfaces
 
@@ -29,7 +39,7 @@ def prepare(
     Args:
         request: What is asked for.
         run_root: Where runs are kept.
-        name: The run's name; None makes one up, or takes the newest run when resuming.
+        name: The run's name; None makes one up, or takes the job's newest run when resuming.
         fresh: Start over though a run of that name exists.
         resume: Go on with a run that exists.
 
@@ -40,7 +50,7 @@ def prepare(
     """
     check_link(request)
     if resume:
-        run = find(run_root, name or "last")
+        run = to_resume(request, run_root, name)
         check_free(run)
         _same_job(requests.load(run), request, run)
         # What was asked of an engine that has ended is not meant for the next one.
@@ -49,7 +59,7 @@ def prepare(
         return run
     name = checked_name(name or new_name(run_root, request.workload.name))
     run = RunDirectory(run_root / name)
-    if not run.request.exists() and run.path.exists() and any(run.path.iterdir()):
+    if not run.request.exists() and _is_taken(run.path):
         raise UsageError(
             f"{run.path} exists and is no run.", "Choose another --name, or another --run-dir."
         )
@@ -64,6 +74,24 @@ def prepare(
         _forget(run)
     requests.save(request, run)
     return run
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether something that is no run stands in a run's place; an empty directory may."""
+    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+
+
+def to_resume(request: Request, run_root: Path, name: str | None) -> RunDirectory:
+    """The run to go on with: the one of that name, or the newest of the job.
+
+    Raises:
+        UsageError: There is no run.
+    """
+    for run in reversed(list_runs(run_root)) if name is None else ():
+        with contextlib.suppress(JournalError):
+            if _difference(requests.load(run), request) is None:
+                return run
+    return find(run_root, name or "last")
 
 
 def check_link(request: Request) -> None:
@@ -96,14 +124,39 @@ def check_free(run: RunDirectory, *, own_process: int | None = None) -> None:
 
 
 def _same_job(before: Request, now: Request, run: RunDirectory) -> None:
+    difference = _difference(before, now)
+    if difference is not None:
+        raise UsageError(
+            f"The run {run.name!r} was started with another {difference}.",
+            f"Resume it with its own options (`{run.resume_command}`), or start a new run.",
+        )
+    if before.num_nodes != now.num_nodes:
+        raise UsageError(
+            f"The run {run.name!r} was started on {counted(before.num_nodes, 'machine')}, and "
+            f"this call has {now.num_nodes}.",
+            "Resume it on as many, with the same --processes.",
+        )
+
+
+def _difference(before: Request, now: Request) -> str | None:
+    """What makes two requests different jobs, in words; None where nothing does."""
     kept = ("workload", "goal", "baseline_micro_batch_size", "driver", "processes", "local_sgd")
-    for field in kept:
-        if getattr(before, field) != getattr(now, field):
-            raise UsageError(
-                f"The run {run.name!r} was started with another {field.replace('_', ' ')}: "
-                f"{getattr(before, field)} instead of {getattr(now, field)}.",
-                f"Resume it with its own options (`{run.resume_command}`), or start a new run.",
-            )
+    for name in kept:
+        one, other = getattr(before, name), getattr(now, name)
+        if one != other:
+            where, one, other = _first_difference(one, other)
+            words = " ".join([name, *where]).replace("_", " ")
+            return f"{words}: {one!r} instead of {other!r}"
+    return None
+
+
+def _first_difference(one: object, other: object) -> tuple[list[str], object, object]:
+    """Down to the first fields that differ: their names, and both values."""
+    if not is_dataclass(one) or type(one) is not type(other):
+        return [], one, other
+    name = next(f.name for f in fields(one) if getattr(one, f.name) != getattr(other, f.name))
+    where, one, other = _first_difference(getattr(one, name), getattr(other, name))
+    return [name, *where], one, other
 
 
 def _forget(run: RunDirectory) -> None:
@@ -140,8 +193,15 @@ def start_engine(
     Args:
         run: What it works on.
         environment: Its variables; None is those of this process.
+
+    Raises:
+        UsageError: Its directory cannot be written.
     """
-    with run.engine_log.open("ab") as log:
+    try:
+        log = run.engine_log.open("ab")
+    except OSError as error:
+        raise unwritable(run.path, error) from error
+    with log:
         return subprocess.Popen(
             # Nothing in the current directory may stand in for a module of ours.
             [sys.executable, "-P", "-m", "autotune.tuning", str(run.path.absolute())],

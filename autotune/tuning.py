@@ -34,7 +34,7 @@ from autotune.events import (
 from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import RunDirectory, is_want_of_room
 from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
 from autotune.search.batch_size import known_efficiencies, measuring_s, try_batch_sizes
 from autotune.search.confirm import confirm, confirmation_s
@@ -96,6 +96,14 @@ def _run(session: Session, request: Request) -> RunEnded:
         )
     except Exception as error:  # noqa: BLE001  (the journal must say how the run ended)
         traceback.print_exc()
+        if isinstance(error, OSError) and is_want_of_room(error):
+            where = Path(error.filename or session.run.path)
+            return RunEnded(
+                reason="disk full",
+                exit_code=ExitCode.INTERNAL,
+                cause=f"There is no room left on the disk that holds {where}.",
+                remedy="Make room there; --resume goes on with every finished trial.",
+            )
         return RunEnded(
             reason="internal error",
             exit_code=ExitCode.INTERNAL,
@@ -119,6 +127,8 @@ def _tune(session: Session, request: Request) -> RunEnded:
     view = fold(session.journal.records)
     session.emit(_run_started(session, request, resumed=view.started is not None))
     if view.recommendation is not None and view.ended is not None and view.ended.exit_code == 0:
+        if request.out is not None and not _is_exported_to(view, _out(session, request)):
+            _export(session, request)
         return RunEnded(reason="finished before", exit_code=ExitCode.OK)
     storage_faults.check(request.storage)
     with prepare_job(session, request) as job:
@@ -165,9 +175,21 @@ def _tune(session: Session, request: Request) -> RunEnded:
         view = fold(session.journal.records)
         answer = document(view, engine.history, request)
         session.emit(RecommendationMade(document=answer))
-    directory = Path(request.working_directory, request.out) if request.out else session.run.out
-    export_run(session.run, directory, force=request.force, session=session)
+    _export(session, request)
     return RunEnded(reason="finished", exit_code=ExitCode.OK)
+
+
+def _out(session: Session, request: Request) -> Path:
+    return Path(request.working_directory, request.out) if request.out else session.run.out
+
+
+def _export(session: Session, request: Request) -> None:
+    export_run(session.run, _out(session, request), force=request.force, session=session)
+
+
+def _is_exported_to(view: RunView, directory: Path) -> bool:
+    told = view.exported.directory if view.exported is not None else None
+    return told == str(directory.absolute()) and (directory / "recommendation.json").is_file()
 
 
 def _know_the_baseline(engine: Engine) -> None:

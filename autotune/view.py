@@ -13,7 +13,9 @@ from typing import Literal, TypeAlias, assert_never
 
 from pydantic import JsonValue
 
+from autotune import journal
 from autotune.configuration import Configuration
+from autotune.errors import JournalError
 from autotune.events import (
     BestChanged,
     ConfirmationContinued,
@@ -47,6 +49,7 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Measured, Outcome, Purpose
+from autotune.run_directory import RunDirectory
 from probes.link import link_adapter
 
 Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
@@ -224,6 +227,26 @@ class _Trials:
 def _running(trials: Reversible[TrialView]) -> TrialView | None:
     unfinished = (t for t in reversed(trials) if t.outcome is None and not t.is_lost)
     return next(unfinished, None)
+
+
+def view_of(run: RunDirectory) -> RunView:
+    """What the journal of a run tells.
+
+    Raises:
+        JournalError: It cannot be read, is missing though trials have run, or tells of something
+            that cannot be.
+    """
+    try:
+        return fold(journal.read_run(run))
+    except OSError as error:
+        raise JournalError(
+            f"{run.journal} cannot be read: {error.strerror}.", "Look at its owner and its rights."
+        ) from error
+    except ValueError as error:
+        raise JournalError(
+            f"{run.journal} holds an event that makes no sense: {error}",
+            "Delete that line to see the rest, or start a new run.",
+        ) from error
 
 
 def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:

@@ -5,20 +5,22 @@ Every body imports what it needs when it runs: `--help`, `runs` and `show` load 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autotune.cli import options, settings
 from autotune.cli.ahead import Ahead
-from autotune.cli.declare import Invocation, origin, takes
+from autotune.cli.declare import Invocation, origin, takes, variable
 from autotune.cli.declare import settings as declared_settings
+from autotune.cli.endings import EndedBySignal, signals_raise
 from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode, UsageError
 
@@ -29,6 +31,9 @@ _EPILOG = (
     "Exit codes: 0 ok, 1 internal or verify differs, 2 usage, 3 device or probe unavailable, "
     "4 nothing feasible, 5 budget ended before confirmation, 130/143/129 by signal."
 )
+
+_YES = ("1", "true", "t", "yes", "y", "on")
+"""What switches an option on in a variable."""
 
 app = typer.Typer(
     name="autotune",
@@ -50,19 +55,21 @@ def main(arguments: Sequence[str] | None = None, *, ahead: Ahead | None = None) 
     """
     output.prepare_streams()
     words = tuple(sys.argv[1:] if arguments is None else arguments)
-    invocation = Invocation(arguments=words, wants_json="--json" in words, ahead=ahead)
+    # Whatever keeps the options from being read must not keep an error from being a document.
+    wants_json = "--json" in words or os.environ.get(variable("--json"), "").lower() in _YES
+    invocation = Invocation(arguments=words, wants_json=wants_json, ahead=ahead)
     try:
-        result = typer.main.get_command(app).main(
-            list(words), prog_name="autotune", standalone_mode=False, obj=invocation
-        )
+        with signals_raise():
+            result = typer.main.get_command(app).main(
+                list(words), prog_name="autotune", standalone_mode=False, obj=invocation
+            )
         code = int(result or 0)
     except AutotuneError as error:
         code = _fail(error, invocation)
-    except typer.Abort:
-        code = ExitCode.INTERRUPTED
-    except KeyboardInterrupt:
-        output.talk("Interrupted.")
-        code = ExitCode.INTERRUPTED
+    except (typer.Abort, KeyboardInterrupt):
+        code = _ended(EndedBySignal(signal.SIGINT), invocation)
+    except EndedBySignal as end:
+        code = _ended(end, invocation)
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without being asked
         if hasattr(error, "format_message"):
             code = _fail(usage_error(error), invocation)
@@ -83,14 +90,26 @@ def _fail(error: AutotuneError, invocation: Invocation) -> ExitCode:
     if os.environ.get("AUTOTUNE_DEBUG"):
         traceback.print_exc()
     output.report(error)
-    if invocation.wants_json:
-        document: dict[str, object] = {"schema": 1}
-        if "tune" in invocation.arguments:
-            document |= {"run": None, "recommendation": None}
-        output.document(
-            document | {"error": {"cause": error.cause, "remedy": error.remedy}},
-        )
+    _document(error, invocation)
     return error.exit_code
+
+
+def _ended(end: EndedBySignal, invocation: Invocation) -> int:
+    output.talk(end.cause)
+    _document(AutotuneError(end.cause), invocation)
+    return 128 + end.number
+
+
+def _document(error: AutotuneError, invocation: Invocation) -> None:
+    """Prints the error as the one document, where one is wanted."""
+    if not invocation.wants_json:
+        return
+    document: dict[str, object] = {"schema": 1}
+    if invocation.arguments[:1] == ("tune",):
+        document |= {"run": None, "recommendation": None}
+    # Where stdout takes nothing, it has been told on stderr.
+    with contextlib.suppress(AutotuneError):
+        output.document(document | {"error": {"cause": error.cause, "remedy": error.remedy}})
 
 
 def usage_error(error: Exception) -> UsageError:
@@ -144,11 +163,12 @@ def root(
     from autotune.cli.startup import check_installation
 
     check_installation()
-    path = settings.find_file(Path.cwd())
+    path = settings.find_here()
     if path is not None and invocation is not None:
         found = settings.load(path, declared_settings(options.ALL))
         by_parameter = {name.replace("-", "_"): value for name, value in found.values.items()}
         invocation.settings_file = path
+        invocation.wants_json |= found.values.get("json") is True
         invocation.keys = found.keys
         context.default_map = {
             str(command.name): by_parameter for command in app.registered_commands

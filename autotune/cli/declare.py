@@ -7,6 +7,7 @@ say. Values arrive as plain text and numbers; `autotune.cli.job` gives them thei
 from __future__ import annotations
 
 import inspect
+import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -16,7 +17,10 @@ import typer
 from typer.models import OptionInfo
 
 from autotune.cli.ahead import Ahead
+from autotune.cli.endings import EndedBySignal
 from autotune.cli.settings import PathKind, Setting
+from autotune.errors import UsageError
+from autotune.run_directory import place
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -86,6 +90,12 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether the option stands on the command line itself."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def variable(name: str) -> str:
     """The environment variable of an option, by its flag or its name in the program."""
     return "AUTOTUNE_" + name.removeprefix("--").replace("-", "_").upper()
@@ -96,6 +106,7 @@ def takes(
 ) -> Callable[[Callable[[typer.Context, OptionsT], int]], Callable[..., int]]:
     """Makes a function of a context and an options object into a command that Typer can read."""
     hints = get_type_hints(options, include_extras=True)
+    places = [name for name, hint in hints.items() if {PATH, PATH_OR_NAME} & {*_words(hint)}]
     parameters = [
         inspect.Parameter(
             "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
@@ -116,7 +127,13 @@ def takes(
             invocation = context.find_object(Invocation)
             if invocation is not None:
                 invocation.wants_json = bool(values.get("json"))
-            return body(context, options(**values))
+            for name in places:
+                _check_place(context, name, values[name])
+            try:
+                return body(context, options(**values))
+            except KeyboardInterrupt as error:
+                # Typer would end the command without a word.
+                raise EndedBySignal(signal.SIGINT) from error
 
         command.__name__ = body.__name__
         command.__doc__ = body.__doc__
@@ -125,6 +142,20 @@ def takes(
         return command
 
     return decorate
+
+
+def _words(hint: object) -> list[str]:
+    """What is noted of an option beside what Typer reads."""
+    return [note for note in get_args(hint)[1:] if isinstance(note, str)]
+
+
+def _check_place(context: typer.Context, name: str, value: object) -> None:
+    try:
+        if isinstance(value, str):
+            place(value)
+    except UsageError as error:
+        flag = f"--{name.replace('_', '-')}{origin(context, name)}"
+        raise UsageError(f"{flag}: {error.cause}", error.remedy) from None
 
 
 def settings(declared: Iterable[type[DataclassInstance]]) -> Mapping[str, Setting]:

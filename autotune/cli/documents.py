@@ -6,39 +6,27 @@ import time
 
 from pydantic import JsonValue
 
-from autotune import journal
 from autotune.display import standing
-from autotune.errors import AutotuneError, JournalError
+from autotune.errors import AutotuneError
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, TrialView, fold, without_engine
+from autotune.view import RunView, TrialView, without_engine
+from autotune.view import view_of as view_of
 
 SCHEMA = 1
 
 
-def view_of(run: RunDirectory) -> RunView:
-    """What the journal of a run tells.
-
-    Raises:
-        JournalError: It cannot be read, is missing though trials have run, or tells of something
-            that cannot be.
-    """
-    try:
-        return fold(journal.read_run(run))
-    except OSError as error:
-        raise JournalError(
-            f"{run.journal} cannot be read: {error.strerror}.", "Look at its owner and its rights."
-        ) from error
-    except ValueError as error:
-        raise JournalError(
-            f"{run.journal} holds an event that makes no sense: {error}",
-            "Delete that line to see the rest, or start a new run.",
-        ) from error
-
-
 def result(run: RunDirectory, view: RunView, error: AutotuneError | None) -> dict[str, object]:
-    """The public document of a run: its recommendation, or null and the error instead of it."""
+    """The public document of a run: its recommendation, or null and the error instead of it.
+
+    Args:
+        run: Where it is.
+        view: What it tells.
+        error: What came of it just now; None where it is looked back on, and tells itself.
+    """
     if view.recommendation is not None and error is None:
         return dict(view.recommendation)
+    if error is None and view.ended is not None and view.ended.cause:
+        error = AutotuneError(view.ended.cause, view.ended.remedy)
     # With numpy behind them, which a finished run does without.
     from autotune.advice.document import cost_json, trials_json
 

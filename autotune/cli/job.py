@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import typer
@@ -44,6 +44,13 @@ _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
     "ForConditionalGeneration": "seq2seq-lm",
     "ForImageClassification": "image-classification",
 }
+_OF_THE_DEMO = ("demo", "max_length", "training_seed", "micro_batch_size")
+"""What may be said of the built-in job."""
+_CHANGEABLE = (
+    *("run_dir", "name", "resume", "budget", "trials", "out", "force", "storage"),
+    *("display", "json", "tui", "detach", "dry_run"),
+)
+"""What may be another when a run goes on."""
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
 LARGEST_LOCAL_SGD_STEPS = 2**16
@@ -88,7 +95,19 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
 def _changed(
     stored: Request, reader: Reader, context: typer.Context, chosen: options.Plan
 ) -> Request:
-    """A stored request with what may change of it; the storage's password is not in there."""
+    """A stored request with what may change of it; the storage's password is not in there.
+
+    Raises:
+        UsageError: Something else was typed. What a file or a variable says is for new runs.
+    """
+    for field in fields(chosen):
+        if field.name in _CHANGEABLE or not reader.is_typed(field.name):
+            continue
+        if getattr(chosen, field.name) != getattr(stored, field.name, None):
+            raise UsageError(
+                f"{reader.flag(field.name)} cannot change what a run was started with.",
+                "Leave it out to go on with that run, or leave out --resume to start a new one.",
+            )
     return replace(
         stored,
         budget=_budget(reader, chosen, stored.budget),
@@ -112,8 +131,10 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     """
     reader.exclude(chosen, "model", "model_config")
     reader.exclude(chosen, "demo", "model")
+    reader.exclude(chosen, "demo", "model_config")
     defaults = WorkloadSpec(task="causal-lm")
     if chosen.demo:
+        _check_of_the_demo(reader, chosen)
         return replace(
             defaults,
             demo=True,
@@ -181,6 +202,16 @@ def no_dataset() -> UsageError:
         "There is no data to train on.",
         "Name a file, a directory or a hub dataset with --dataset.",
     )
+
+
+def _check_of_the_demo(reader: Reader, chosen: Workload) -> None:
+    """Refuses what was typed of a job of one's own; a file or a variable may say it for others."""
+    for field in fields(Workload):
+        if field.name not in _OF_THE_DEMO and reader.is_typed(field.name):
+            raise UsageError(
+                f"{reader.flag(field.name)} is not for the built-in job.",
+                "Leave it out, or name a job of your own with --model and --dataset.",
+            )
 
 
 def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:

@@ -224,7 +224,8 @@ class Plan(Json, Display, Out, Runs, Search, Goal, Workload):
         bool,
         option(
             "--resume",
-            "Go on with a run that was stopped: that of --name, or the newest of this job.",
+            "Go on with a run that was stopped: that of --name, or the newest of this job, which "
+            "stays as it was but for --budget, --trials, --out and --storage.",
             panel=RUN,
         ),
     ] = False

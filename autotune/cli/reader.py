@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import typer
 
-from autotune.cli.declare import origin
+from autotune.cli.declare import is_typed, origin
 from autotune.errors import UsageError
 
 _SEEDS = 2**32
@@ -25,6 +25,10 @@ class Reader:
     def flag(self, name: str) -> str:
         """The option as it is typed, and where its value came from if it was not."""
         return f"--{name.replace('_', '-')}{origin(self._context, name)}"
+
+    def is_typed(self, name: str) -> bool:
+        """Whether the option stands on the command line itself."""
+        return is_typed(self._context, name)
 
     def exclude(self, chosen: object, one: str, other: str) -> None:
         """Lets at most one of two options be given.

@@ -9,6 +9,7 @@ the terminal UI other keys.
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -52,14 +53,29 @@ _TYPE_NAMES: Mapping[type, str] = {
 }
 
 
+def find_here() -> Path | None:
+    """The settings file that holds for the working directory.
+
+    Raises:
+        UsageError: The directory was removed.
+    """
+    try:
+        return find_file(Path.cwd())
+    except FileNotFoundError as error:
+        raise UsageError(
+            "The working directory is gone.", "Change to one that is there."
+        ) from error
+
+
 def find_file(start: Path) -> Path | None:
     """The settings file that holds for a directory, the nearest one upwards."""
     for directory in (start, *start.parents):
+        # Unlike pathlib's, this question is answered in directories of somebody else too.
         own = directory / "autotune.toml"
-        if own.is_file():
+        if os.path.isfile(own):
             return own
         project = directory / "pyproject.toml"
-        if project.is_file() and _project_table(project) is not None:
+        if os.path.isfile(project) and _project_table(project) is not None:
             return project
     return None
 
@@ -133,20 +149,24 @@ def _checked(key: str, value: object, setting: Setting, path: Path) -> Scalar:
 def _from_the_file(value: Scalar, setting: Setting, directory: Path) -> Scalar:
     if setting.path is None or not isinstance(value, str):
         return value
-    place = directory / Path(value).expanduser()
-    return str(place) if setting.path == "path" or place.exists() else value
+    try:
+        place = directory / Path(value).expanduser()
+    except RuntimeError:
+        # In a home that is not known: whoever reads the option says so.
+        return value
+    return str(place) if setting.path == "path" or os.path.exists(place) else value
 
 
 def _own_table(path: Path) -> Mapping[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.", "Mend or remove the file.") from error
 
 
 def _project_table(path: Path) -> Mapping[str, object] | None:
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
         # Somebody else's file; whoever needs it says what is wrong with it.
         return None

@@ -69,8 +69,11 @@ def data(text: str) -> None:
 
 
 def document(value: Mapping[str, object]) -> None:
-    """Writes a JSON document to stdout."""
-    data(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    """Writes a JSON document to stdout, with escapes for what its encoding lacks."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    if not _can_be_written(sys.stdout, text):
+        text = json.dumps(value, indent=2, allow_nan=False)
+    data(text)
 
 
 def talk(text: str = "") -> None:
@@ -155,6 +158,14 @@ def _write(stream: TextIO | None, text: str) -> None:
             raise AutotuneError(
                 f"The result cannot be written to stdout: {error.strerror}."
             ) from error
+
+
+def _can_be_written(stream: TextIO | None, text: str) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _silence(stream: TextIO) -> None:

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -75,6 +76,21 @@ def ask(
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def place_of_log(wanted: Path | None, name: str) -> Path:
+    """The log that is wanted where it can be written, as not in a run that can only be read.
+
+    Args:
+        wanted: None leaves it open.
+        name: Of the file in a new temporary directory, where it is not the wanted one.
+    """
+    if wanted is not None:
+        with contextlib.suppress(OSError):
+            wanted.parent.mkdir(parents=True, exist_ok=True)
+            wanted.open("ab").close()
+            return wanted
+    return Path(tempfile.mkdtemp(prefix=f"autotune-{Path(name).stem}-")) / name
 
 
 def _answer(

@@ -69,6 +69,8 @@ def draw(document: Document) -> str:
             x=0.01,
             ha="left",
             fontsize=10,
+            # A dollar in a name begins no formula.
+            parse_math=False,
         )
         for axes in (needs, parts):
             axes.spines[["top", "right"]].set_visible(False)

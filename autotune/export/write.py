@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from autotune.errors import ExportError, UsageError
 from autotune.export import document
 from autotune.export.bundle import Bundle, bundle_adapter
-from autotune.export.child import ask
+from autotune.export.child import ask, place_of_log
 
 TIME_LIMIT_S = 900.0
 """For one cold start, two single optimizer steps and the tokenising of the data before them."""
@@ -113,6 +113,11 @@ def verify(
     Raises:
         ExportError: A file is missing, was changed, or is not accepted.
     """
+    if not directory.is_dir():
+        raise ExportError(
+            f"There is no directory {directory} with files of run {bundle.run!r}.",
+            "Export the run again: autotune export RUN.",
+        )
     return _ask(bundle, directory.absolute(), write=False, log=log, time_limit_s=time_limit_s)
 
 
@@ -130,7 +135,7 @@ def _ask(
         "directory": str(directory),
         "write": write,
     }
-    kept = log or Path(tempfile.mkdtemp(prefix="autotune-export-")) / "export.log"
+    kept = place_of_log(log, "export.log")
     environment = {**bundle.environment, **_QUIET}
     answer = ask(
         _CHILD,
@@ -143,7 +148,7 @@ def _ask(
     assert isinstance(answer, dict)
     if "failure" in answer:
         raise ExportError(_sentence(answer["failure"]), f"The log of the check is {kept}.")
-    if log is None:
+    if kept != log:
         shutil.rmtree(kept.parent, ignore_errors=True)
     files = answer["files"]
     assert isinstance(files, list)
@@ -193,7 +198,7 @@ def _refuse_another_run(bundle: Bundle, directory: Path) -> None:
     """Says so at once where the directory holds the answer of another run."""
     path = directory / _LAST
     with contextlib.suppress(OSError):
-        if path.read_text(encoding="utf-8") != document.as_json(bundle.document):
+        if path.read_bytes() != document.as_json(bundle.document).encode():
             _refuse(directory, [_LAST])
 
 

@@ -209,8 +209,10 @@ def remade(
         values: dict[str, object] = {"output_dir": "trainer_output", **knob_fields(configuration)}
         if precision != "fp32":
             values[precision] = True
-            if not torch.accelerator.is_available():
-                values["use_cpu"] = True
+        has_ranks = configuration.world_size > 1
+        if (precision != "fp32" or has_ranks) and not torch.accelerator.is_available():
+            # Without it 16-bit training is refused there, and each rank trains alone.
+            values["use_cpu"] = True
         return kind(**{**values, **changes})
     made = replace(
         arguments, accelerator_config=copy.deepcopy(arguments.accelerator_config), **changes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
 import time
@@ -27,18 +26,17 @@ from autotune.errors import (
     WorkloadError,
 )
 from autotune.goal import Budget, Goal
-from autotune.journal import read
 from autotune.library import notebook, ranks, stored
-from autotune.library.checks import check, path_of
+from autotune.library.checks import check, maker_of, path_of
 from autotune.library.parking import parked
 from autotune.library.recommendation import Recommendation, load
 from autotune.library.words import in_library_words
 from autotune.request import Request, SamplerName
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import RunDirectory, is_full
 from autotune.sharing import check_shared, shared_goal
 from autotune.sound import check_request
 from autotune.starting import check_link, engine_environment, prepare, start_engine
-from autotune.view import RunView, fold
+from autotune.view import RunView, view_of
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
 from autotune.workload.live.job import Job, base_trainer, job_of_parts, job_of_trainer
@@ -144,6 +142,7 @@ def tune(
         seed=seed,
         storage=storage,
         name=name,
+        optimizers=optimizers,
     )
     place = path_of("run_dir", run_dir)
     wanted = path_of("out", out) if out is not None else None
@@ -154,6 +153,7 @@ def tune(
         "args": args,
         "processing_class": processing_class,
         "compute_loss_func": compute_loss_func,
+        "optimizers": next((optimizers for one in optimizers if one is not None), None),
         "trainer_class": trainer_class,
     }
     given = [name for name, value in parts.items() if value is not None]
@@ -179,7 +179,7 @@ def tune(
         args = trainer.args
         job = job_of_trainer(trainer)
     else:
-        job = _maker(trainer)
+        job = maker_of(trainer)
     with in_library_words():
         num_ranks = ranks.num_ranks()
         budget = budget or Budget()
@@ -211,42 +211,6 @@ def tune(
             # Only the rank that asked has the run at hand.
             found = Recommendation.of(document, run=call.run)
         return replace(found, _arguments=args)
-
-
-def _maker(given: object) -> Callable[[], Trainer]:
-    """A function that makes a Trainer, as far as can be told without calling it.
-
-    Raises:
-        UsageError: It is something else, or needs arguments.
-    """
-    import torch
-
-    if isinstance(given, torch.nn.Module):
-        raise UsageError(
-            f"tune() was given a model, a {type(given).__name__}.",
-            "Give it the Trainer; or the model as model=…, with args=… and train_dataset=….",
-        )
-    if isinstance(given, type):
-        raise UsageError(
-            f"tune() was given the class {given.__name__}.",
-            "Give it a Trainer that was made, or a function that makes one.",
-        )
-    if not callable(given):
-        raise UsageError(
-            f"tune() was given a {type(given).__name__}.",
-            "Give it a transformers.Trainer, or a function that makes one.",
-        )
-    try:
-        inspect.signature(given).bind()
-    except TypeError as error:
-        raise UsageError(
-            f"The function that tune() was given needs arguments: {error}.",
-            "Give a function without any, such as lambda: make_trainer(size=3).",
-        ) from None
-    except ValueError:
-        pass  # Some built-in callables tell no signature.
-    made: Callable[[], Trainer] = given
-    return made
 
 
 def _capsule(job: Job | Callable[[], Trainer], num_ranks: int) -> Capsule:
@@ -303,12 +267,14 @@ class _Call:
                 self.run = known.run
                 return known
         run = self._prepared()
-        if self._request.out is not None:
-            check_out(Path(self._request.out), run=run.name, force=False)
         capsule = run.workload / FILE_NAME
         run.workload.mkdir(parents=True, exist_ok=True)
         try:
-            capture(self._job, capsule)
+            try:
+                capture(self._job, capsule)
+            except UsageError:
+                run.discard_unbegun()
+                raise
             view = self._run(run)
         finally:
             capsule.unlink(missing_ok=True)
@@ -333,17 +299,22 @@ class _Call:
         """A new run, or the one that the same call left unfinished."""
         check_link(self._request)
         begun = None
-        if not self._fresh and self._name is None:
-            begun = stored.unfinished(self._request, self._root)
+        if not self._fresh:
+            begun = stored.unfinished(self._request, self._root, self._name)
+        if self._request.out is not None:
+            own_name = self._name if begun is None else begun.name
+            check_out(Path(self._request.out), run=own_name, force=False)
         if begun is None:
             check_request(self._request)
             return prepare(self._request, self._root, self._name, fresh=self._fresh, resume=False)
         self._display.say(f"autotune: run {begun.name} goes on with every finished trial.")
+        # What was asked of an engine that has ended is not meant for the next one.
+        control.take(begun.control)
         requests.save(self._request, begun)
         return begun
 
     def _run(self, run: RunDirectory) -> RunView:
-        before = fold(read(run.journal))
+        before = view_of(run)
         is_parked = isinstance(self._job, Job) and self._park
         model = self._job.model if isinstance(self._job, Job) else None
         optimizer = self._job.optimizers[0] if isinstance(self._job, Job) else None
@@ -392,6 +363,11 @@ def _stop(run: RunDirectory, engine: subprocess.Popen[bytes], display: Display) 
 
 def _error(run: RunDirectory, view: RunView) -> AutotuneError:
     ended = view.ended
+    if ended is None and is_full(run.path):
+        return AutotuneError(
+            f"The engine could not go on: the disk that holds {run.path} is full.",
+            "Make room there, and call tune() again to go on with every finished trial.",
+        )
     if ended is None:
         return AutotuneError(
             "The engine ended without a word.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shlex
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from autotune.export import document as documents
 from autotune.export.document import RecommendationDocument
 from autotune.library import html
 from autotune.library.checks import path_of
+from autotune.library.words import in_library_words
 from autotune.run_directory import RunDirectory
 from autotune.units import format_bytes, format_change, format_rate
 
@@ -274,7 +276,8 @@ class Recommendation:
     def accelerator(self, **options: object) -> Accelerator:
         """An Accelerator with the configuration's accumulation and the job's precision.
 
-        Micro-batch size and checkpointing are set where data loader and model are made.
+        Micro-batch size and checkpointing are set where data loader and model are made. Where
+        several ranks train on CPUs, Accelerate is told so; it would take each for one alone.
 
         Args:
             **options: Further arguments of `Accelerator`, which win over ours.
@@ -283,13 +286,16 @@ class Recommendation:
             >>> recommendation.accelerator(cpu=True).gradient_accumulation_steps
             1
         """
+        import torch
         from accelerate import Accelerator
 
         values: dict[str, object] = {
             "gradient_accumulation_steps": self.configuration.accumulation_steps,
             "mixed_precision": "no" if self._precision == "fp32" else self._precision,
-            **options,
         }
+        if self.configuration.world_size > 1 and not torch.accelerator.is_available():
+            values["cpu"] = True
+        values |= options
         return Accelerator(**values)
 
     def local_sgd(self, accelerator: Accelerator, model: Module) -> FusedLocalSGD:
@@ -345,9 +351,10 @@ class Recommendation:
         place = path_of("directory", directory)
         if self.run is None:
             name = self.evidence.run
+            words = ["autotune", "export", name, "--out", str(place)]
             raise ExportError(
                 f"The run {name!r} is not at hand.",
-                f"Export it where it is: autotune export {name} --out {directory}.",
+                f"Export it where it is: {shlex.join(words)}.",
             )
         kinds = [
             other.kind
@@ -355,12 +362,13 @@ class Recommendation:
             if other.configuration == self.configuration
         ]
         is_recommended = self.configuration == self.evidence.recommendation.configuration
-        files = export_run(
-            RunDirectory(self.run),
-            place,
-            alternative=None if is_recommended else kinds[0],
-            force=force,
-        )
+        with in_library_words():
+            files = export_run(
+                RunDirectory(self.run),
+                place,
+                alternative=None if is_recommended else kinds[0],
+                force=force,
+            )
         return tuple(place / file.name for file in files)
 
     def save(self, path: str | PathLike[str]) -> None:

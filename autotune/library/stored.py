@@ -9,13 +9,11 @@ from pathlib import Path
 from autotune import lease
 from autotune import request as requests
 from autotune.errors import JournalError
-from autotune.export import document as documents
-from autotune.journal import read
 from autotune.library.recommendation import Recommendation
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, list_runs
 from autotune.starting import library_versions
-from autotune.view import RunView, fold
+from autotune.view import RunView, view_of
 from autotune.workload.spec import Capsule
 from probes import store
 from probes.devices import nvml
@@ -37,15 +35,28 @@ def finished(request: Request, root: Path) -> Recommendation | None:
             continue
         if view.machine is None or view.machine.machine.get("digest") != machine.digest:
             continue
-        answer = documents.read(view.recommendation).recommendation
-        if answer.measured.memory.total_bytes <= machine.device.usable_bytes:
-            return Recommendation.of(view.recommendation, run=run.path)
+        try:
+            found = Recommendation.of(view.recommendation, run=run.path)
+        except JournalError:
+            # Of another shape, as another version writes it.
+            continue
+        occupied = found.evidence.recommendation.measured.memory.total_bytes
+        if occupied <= machine.device.usable_bytes:
+            return found
     return None
 
 
-def unfinished(request: Request, root: Path) -> RunDirectory | None:
-    """The newest run of the same request that was stopped or died before its answer."""
+def unfinished(request: Request, root: Path, name: str | None = None) -> RunDirectory | None:
+    """The newest run of the same request that was stopped or died before its answer.
+
+    Args:
+        request: What would be asked now.
+        root: Where runs are kept.
+        name: The run that is meant; None is whichever.
+    """
     for run, view in _runs(request, root):
+        if name not in (None, run.name):
+            continue
         held = lease.read(run.lease)
         if held is not None and held.is_alive:
             continue
@@ -61,8 +72,9 @@ def _runs(request: Request, root: Path) -> Iterator[tuple[RunDirectory, RunView]
             before = requests.load(run)
             if not is_same(before, request):
                 continue
-            view = fold(read(run.journal))
+            view = view_of(run)
         except JournalError:
+            # It hides no other.
             continue
         if view.started is not None and view.started.versions == library_versions():
             yield run, view

@@ -24,6 +24,8 @@ _WORDS = (
     (r"--budget\b", "Budget(seconds=…)"),
     (r"--trials\b", "Budget(trials=…)"),
     (r"with --max-length\b", "before they reach the Trainer"),
+    (r"\bplace with --out\b", "directory"),
+    (r"\breplace them with --force\b", "replace them by export(…, force=True)"),
     (r"--precision fp32\b", "no bf16 or fp16"),
     (r"--(run-dir|name|out|storage|sampler|seed|force|fresh)\b", r"\1"),
 )

@@ -20,7 +20,7 @@ def header_of(spec: WorkloadSpec) -> list[str] | None:
         if path.is_dir():
             return _saved(path, spec.split)
         return _file(path)
-    except (OSError, ValueError, csv.Error):
+    except (OSError, ValueError, LookupError, TypeError, csv.Error):
         return None
 
 

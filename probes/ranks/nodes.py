@@ -53,12 +53,18 @@ def node_of_this_process(environment: Mapping[str, str] = os.environ) -> Node | 
     Raises:
         ProbeError: Several processes were started on one node.
     """
-    if int(environment.get("WORLD_SIZE", "1")) > 1 and "LOCAL_WORLD_SIZE" in environment:
+    if _count(environment, "WORLD_SIZE") > 1 and "LOCAL_WORLD_SIZE" in environment:
         return _of_torchrun(environment)
     # Within a batch script, but outside of srun, only the figures of the whole job are set.
-    if int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+    if _count(environment, "SLURM_STEP_NUM_TASKS") > 1:
         return _of_srun(environment)
     return None
+
+
+def _count(environment: Mapping[str, str], name: str) -> int:
+    """A number of processes; 1 where the variable is empty or says nothing that is one."""
+    text = environment.get(name, "")
+    return int(text) if text.isdecimal() else 1
 
 
 def _of_torchrun(environment: Mapping[str, str]) -> Node:

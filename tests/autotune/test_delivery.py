@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ from pydantic import TypeAdapter
 
 from autotune.configuration import Configuration
 from autotune.delivery import bundle_of, check_out
-from autotune.errors import UsageError
+from autotune.errors import JournalError, UsageError
 from autotune.events import Event, RecommendationMade, WorkloadLoaded
+from autotune.journal import read
+from autotune.planning import recorded_trial
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.workload.facts import WorkloadFacts
@@ -47,6 +51,8 @@ def test_a_file_in_the_place_is_told(tmp_path: Path) -> None:
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(UsageError, match="is a file"):
             check_out(place, run=None, force=False)
+    with pytest.raises(UsageError, match="cannot be made: File name too long"):
+        check_out(tmp_path / ("x" * 300), run=None, force=False)
 
 
 def finished(place: Path, request: Request) -> RunDirectory:
@@ -87,3 +93,32 @@ def test_ranks_of_one_machine_share_its_threads(tmp_path: Path) -> None:
     made = bundle_of(finished(tmp_path, replace(runs.demo_request(), processes=4)))
     assert (made.num_nodes, made.ranks_per_node) == (1, 4)
     assert made.environment == {"OMP_NUM_THREADS": "1"}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda event: {"facts": {**event.facts, "num_rows": "many"}}, "num_rows: "),
+        (lambda event: {"facts": {}}, "name: Field required"),
+    ],
+)
+def test_a_journal_of_another_shape_is_told(
+    change: Callable[[WorkloadLoaded], dict[str, Any]], says: str, tmp_path: Path
+) -> None:
+    run = finished(tmp_path, runs.demo_request())
+    events = [record.event for record in read(run.journal)]
+    run.journal.unlink()
+    odd = [replace(e, **change(e)) if isinstance(e, WorkloadLoaded) else e for e in events]
+    run = runs.write_run(tmp_path, "job", odd)
+    with pytest.raises(JournalError, match=f"or of another version of autotune: {says}") as caught:
+        bundle_of(run)
+    assert "autotune show" in str(caught.value.remedy)
+
+
+def test_a_journal_that_makes_no_sense_is_told(tmp_path: Path) -> None:
+    run = finished(tmp_path, runs.demo_request())
+    text = run.journal.read_text()
+    run.journal.write_text(text.replace('"micro_batch_size":16', '"micro_batch_size":0'))
+    for ask in (bundle_of, partial(recorded_trial, number=0)):
+        with pytest.raises(JournalError, match="makes no sense"):
+            ask(run)

@@ -10,6 +10,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.run_directory import (
     RunDirectory,
+    checked_name,
     find,
     list_runs,
     new_name,
@@ -114,3 +115,34 @@ def test_a_run_has_its_name_from_wherever_it_is_looked_at(
     for place, word in ((run.path, "."), (run.control, "..")):
         monkeypatch.chdir(place)
         assert find(Path("autotune-runs"), word) == run
+
+
+def test_a_name_is_one_plain_part_of_a_path() -> None:
+    assert checked_name("größe 2 (漢)") == "größe 2 (漢)"
+    for name in ("", " ", ".", "..", ".hidden", "a/b", "a\\b", "a\nb", "a\x1b[0m", "é" * 101):
+        with pytest.raises(UsageError, match="A run cannot be called"):
+            checked_name(name)
+
+
+def test_what_cannot_be_read_hides_no_run(tmp_path: Path) -> None:
+    one = _run(tmp_path, "one")
+    # Its request is a link that leads to itself, and nothing can be told of it.
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "request.json").symlink_to("request.json")
+    (tmp_path / "three" / "request.json").mkdir(parents=True)
+    assert list_runs(tmp_path) == [one]
+    assert list_runs(tmp_path / ("x" * 300)) == []
+
+
+def test_a_long_model_name_makes_a_name_that_fits(tmp_path: Path) -> None:
+    assert checked_name(new_name(tmp_path, "x" * 255))
+
+
+def test_a_run_that_never_began_can_be_discarded(tmp_path: Path) -> None:
+    run = _run(tmp_path, "one")
+    (run.path / "journal.jsonl.20260101-000000").touch()
+    run.discard_unbegun()
+    assert run.path.is_dir(), "it holds the story of an earlier run"
+    (run.path / "journal.jsonl.20260101-000000").unlink()
+    run.discard_unbegun()
+    assert not run.path.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from autotune import control, lease, planning
 from autotune import request as requests
 from autotune.errors import UsageError
 from autotune.run_directory import write_json
-from autotune.starting import check_free, check_link, prepare
+from autotune.starting import check_free, check_link, prepare, start_engine
 from tests.testing import runs
 
 TWO = replace(runs.demo_request(), processes=2)
@@ -81,3 +82,47 @@ def test_another_job_is_told_how_to_resume_the_run_where_it_is(tmp_path: Path) -
     with pytest.raises(UsageError) as raised:
         prepare(other, run.path.parent, "one", fresh=False, resume=True)
     assert f"--resume --name one --run-dir '{run.path.parent}'`" in (raised.value.remedy or "")
+
+
+def test_a_run_of_several_machines_goes_on_on_as_many(tmp_path: Path) -> None:
+    asked = replace(TWO, num_nodes=2, meeting="10.0.0.1:29400/agents")
+    runs.write_run(tmp_path, "two", [], asked)
+    with pytest.raises(UsageError, match="on 2 machines, and this call has 1") as raised:
+        prepare(replace(asked, num_nodes=1), tmp_path, "two", fresh=False, resume=True)
+    assert "--processes" in str(raised.value.remedy)
+    assert prepare(asked, tmp_path, "two", fresh=False, resume=True).name == "two"
+
+
+def test_a_directory_that_takes_no_file_is_a_usage_error(tmp_path: Path) -> None:
+    run = runs.write_run(tmp_path, "one", [])
+    run.request.unlink()
+    for place in (run.request, run.engine_log):
+        place.mkdir()
+    with pytest.raises(UsageError, match="one cannot be written: Is a directory"):
+        requests.save(runs.demo_request(), run)
+    with pytest.raises(UsageError, match="one cannot be written: Is a directory"):
+        start_engine(run)
+
+
+def test_the_newest_run_of_the_job_is_resumed_and_what_differs_is_named(tmp_path: Path) -> None:
+    mine = runs.demo_request()
+    goal = replace(mine.goal, global_batch_size=128)
+    other = replace(mine, goal=goal)
+    runs.write_run(tmp_path, "mine", [], mine)
+    newest = runs.write_run(tmp_path, "other", [], other)
+    os.utime(newest.request, (time.time() + 9, time.time() + 9))
+    assert prepare(mine, tmp_path, None, fresh=False, resume=True).name == "mine"
+    message = "'other' was started with another goal global batch size: 128 instead of 64"
+    with pytest.raises(UsageError, match=message):
+        prepare(mine, tmp_path, "other", fresh=False, resume=True)
+    unlike = replace(mine, workload=replace(mine.spec, seed=7))
+    with pytest.raises(UsageError, match="another workload seed: 42 instead of 7"):
+        prepare(unlike, tmp_path, None, fresh=False, resume=True)
+
+
+def test_a_file_in_the_place_of_a_run_is_told(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("mine")
+    with pytest.raises(UsageError, match="one exists and is no run"):
+        prepare(runs.demo_request(), tmp_path, "one", fresh=True, resume=False)
+    (tmp_path / "two").mkdir()
+    assert prepare(runs.demo_request(), tmp_path, "two", fresh=False, resume=False).name == "two"

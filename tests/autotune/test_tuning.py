@@ -30,10 +30,10 @@ from autotune.search.preparation import Prepared
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
-from autotune.tuning import _engine, _know_the_baseline, _reserve_s
-from autotune.view import RunView, TrialView, fold
+from autotune.tuning import _engine, _know_the_baseline, _reserve_s, run_engine
+from autotune.view import RunView, TrialView, fold, view_of
 from tests.autotune.trial.fake_worker import FACTS
-from tests.testing import jobs, landscapes
+from tests.testing import jobs, landscapes, runs
 from tests.testing.landscape_engine import LandscapePool
 from tests.testing.studies import LANDSCAPE
 
@@ -295,3 +295,35 @@ def test_an_engine_that_goes_on_weighs_global_batch_sizes_as_the_one_before(
     # At the noise scale's lower end: (24 + 24) / (24 + 96).
     assert history.efficiency(larger).value == pytest.approx(0.4)
     assert history.efficiency(baseline).value == 1.0
+
+
+@pytest.mark.parametrize("place", [None, "there", "elsewhere", "removed"])
+def test_a_finished_run_is_written_where_it_is_wanted_next(
+    place: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exported: list[Path] = []
+    monkeypatch.setattr(
+        "autotune.tuning.export_run", lambda run, place, **options: exported.append(place)
+    )
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "recommendation.json").touch()
+    told = tmp_path / (place if place == "removed" else "there")
+    story = [*runs.searching("job"), *runs.ending("job", told)]
+    out = str(tmp_path / place) if place is not None else None
+    run = runs.write_run(tmp_path, "job", story, replace(runs.demo_request(), out=out))
+    assert run_engine(run) == 0
+    assert exported == ([tmp_path / place] if place in ("elsewhere", "removed") else [])
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(*arguments: object, **options: object) -> None:
+        with Path("/dev/full").open("w") as full:
+            full.write("x")
+
+    monkeypatch.setattr("autotune.tuning.prepare_job", fill)
+    run = runs.write_run(tmp_path, "job", [])
+    assert run_engine(run) == 1
+    ended = view_of(run).ended
+    assert ended is not None
+    assert ended.cause == f"There is no room left on the disk that holds {run.path}."
+    assert str(ended.remedy).startswith("Make room there")

@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Mapping
 from importlib import metadata
-from pathlib import Path
 
 import typer
 
@@ -163,7 +162,11 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings() -> str | None:
-    path = settings.find_file(Path.cwd())
+    try:
+        path = settings.find_here()
+    except AutotuneError:
+        # It is among the problems.
+        return None
     return str(path) if path else None
 
 
@@ -174,7 +177,7 @@ def _problems() -> list[str]:
     except AutotuneError as error:
         found.append(str(error))
     try:
-        path = settings.find_file(Path.cwd())
+        path = settings.find_here()
         if path is not None:
             settings.load(path, declared_settings(options.ALL))
     except AutotuneError as error:

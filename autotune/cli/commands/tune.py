@@ -26,7 +26,7 @@ from autotune.errors import (
     Unconfirmed,
     UsageError,
 )
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import RunDirectory, is_full
 from autotune.view import RunView, without_engine
 from probes.ranks.launch import without_launch
 
@@ -60,12 +60,14 @@ def _run(context: typer.Context, chosen: options.Tune, nodes: Nodes) -> int:
     from autotune import delivery, sound, starting
 
     sound.check_request(request)
+    root = Path(chosen.run_dir).expanduser()
     if request.out is not None:
-        delivery.check_out(Path(request.out), run=chosen.name, force=request.force)
+        own = starting.to_resume(request, root, chosen.name).name if chosen.resume else chosen.name
+        delivery.check_out(Path(request.out), run=own, force=request.force)
     with Signals() as signals:
         directory = starting.prepare(
             request,
-            Path(chosen.run_dir).expanduser(),
+            root,
             chosen.name,
             fresh=chosen.fresh,
             resume=chosen.resume,
@@ -165,6 +167,11 @@ def _error(
     ended = view.ended
     if signals.last is not None and (ended is None or ended.exit_code in _BY_SIGNAL):
         return AutotuneError(f"Stopped by {signals.last.name}.", resume)
+    if ended is None and is_full(directory.path):
+        return AutotuneError(
+            f"The engine could not go on: the disk that holds {directory.path} is full.",
+            f"Make room there; {resume}",
+        )
     if ended is None:
         return AutotuneError(
             f"The engine ended without a word ({_how(engine.returncode)}).",

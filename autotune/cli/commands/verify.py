@@ -61,6 +61,7 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
         time_limit_s=_START_S + 10 * num_steps * promised.step_s,
         num_ranks=configuration.world_size,
         device_type=bundle.device_type,
+        log=directory.path / "verify.log",
     )
     speed = Speed(
         step_times_s=spread_averaging(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,6 +29,7 @@ DASH = "–"
 
 _PREDICTED = 7
 """Place of the column of predicted peaks, where there is one."""
+_PICTURE = "report.svg"
 _LAST = "recommendation.json"
 FILES = (
     ("training_arguments.json", "the changed fields, for `HfArgumentParser.parse_json_file`"),
@@ -65,7 +65,7 @@ def render(bundle: Bundle, installed: Installed, here: RanksHere) -> str:
     sections = [
         f"# {bundle.facts.name}: {bundle.configuration}",
         _answer(bundle, answer),
-        "![Speed against memory](report.svg)",
+        f"![Speed against memory]({_PICTURE})",
         _reasons(bundle, answer),
         of_ranks.speed_and_learning(bundle, efficiency),
         _use(bundle, here),
@@ -361,9 +361,12 @@ def verify(path: Path, bundle: Bundle) -> str:
             not understand a command.
     """
     text = path.read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if "://" not in target and not (path.parent / target).is_file():
-            raise ValueError(f"it links to {target}, which is not there")
+    # What a trial failed with may look like a link, and is none.
+    names = [_PICTURE, *(name for name, _ in FILES)]
+    linked = [name for name in names if f"]({name})" in text]
+    for name in linked:
+        if not (path.parent / name).is_file():
+            raise ValueError(f"it links to {name}, which is not there")
     lines = set(text.splitlines())
     for row in (*_table(bundle), *_trial_rows(bundle)):
         if _line(row) not in lines:

@@ -72,7 +72,9 @@ def draw(bundle: Bundle) -> str:
         axes.set_xlim(left=0, right=max(axes.get_xlim()[1], limit * 1.2))
         axes.set_xlabel("peak memory of the training process, GiB")
         axes.set_ylabel("samples per second")
-        axes.set_title(f"{bundle.run}: speed against memory", loc="left", fontsize=10)
+        title = f"{bundle.run}: speed against memory"
+        # A dollar in a name begins no formula.
+        axes.set_title(title, loc="left", fontsize=10, parse_math=False)
         _legend(axes, bundle)
         axes.spines[["top", "right"]].set_visible(False)
         buffer = io.StringIO()

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue, TypeAdapter
 
 from autotune.errors import DeviceError, ExportError
-from autotune.export.child import ask
+from autotune.export.child import ask, place_of_log
 from autotune.request import Driver
 
 _CHILD = "autotune.export.running.measure"
@@ -72,7 +72,7 @@ def measure_script(
     """
     if not script.is_file():
         raise ExportError(f"There is no {script}.", "Export the run again: autotune export RUN.")
-    kept = log or Path(tempfile.mkdtemp(prefix="autotune-script-")) / f"{script.stem}.log"
+    kept = place_of_log(log, f"{script.stem}.log")
     with tempfile.TemporaryDirectory(prefix="autotune-script-") as output:
         request: JsonValue = {
             "script": str(script.absolute()),

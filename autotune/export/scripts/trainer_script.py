@@ -80,10 +80,12 @@ def _docstring(bundle: Bundle) -> str:
 
 
 def title(bundle: Bundle) -> str:
-    """The first sentence of a script."""
+    """The first sentence of a script, as it may stand in a docstring."""
     spec = bundle.spec
     verb = "Fine-tunes" if spec.model is not None else "Trains"
-    return f"{verb} {spec.name} with the settings of autotune run {bundle.run}."
+    text = f"{verb} {spec.name} with the settings of autotune run {bundle.run}."
+    # A name may hold what a string takes for an escape or for its end.
+    return " ".join(text.split()).replace("\\", "\\\\").replace('"', '\\"')
 
 
 def starting(bundle: Bundle, script: str) -> str:

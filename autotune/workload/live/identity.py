@@ -11,12 +11,17 @@ import hashlib
 import importlib.metadata
 import inspect
 import json
+import logging
+import pickle
+import random
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from pathlib import PurePath
+from typing import Any
 
+import numpy as np
 import torch
 
 from autotune.workload.live.job import Job, MakeTrainer
@@ -25,6 +30,8 @@ _DEPTH = 8
 _NUM_ITEMS = 64
 """Items that a long sequence is known by."""
 _MAX_HASHED_BYTES = 1 << 20
+_MAX_PICKLED_BYTES = 1 << 26
+"""What is told of a table or another object that keeps what it holds to itself."""
 _LIBRARIES = ("torch", "transformers", "accelerate", "peft", "datasets")
 
 
@@ -41,7 +48,7 @@ def digest_of(job: Job | MakeTrainer) -> str:
 def _job(job: Job) -> object:
     return {
         "model": _model(job.model),
-        "dataset": _dataset(job.train_dataset),
+        "dataset": describe(job.train_dataset),
         "optimizers": [_optimizer(part) for part in job.optimizers],
         **{
             field.name: describe(getattr(job, field.name))
@@ -65,13 +72,6 @@ def _model(model: torch.nn.Module) -> object:
     ]
 
 
-def _dataset(dataset: object) -> object:
-    fingerprint = getattr(dataset, "_fingerprint", None)
-    if isinstance(fingerprint, str):
-        return [describe(type(dataset)), fingerprint]
-    return describe(dataset)
-
-
 def _optimizer(part: object) -> object:
     if part is None:
         return None
@@ -93,6 +93,15 @@ def describe(value: object, depth: int = _DEPTH) -> object:
             return str(value)
         case torch.Tensor():
             return _tensor(value)
+        case np.ndarray() | np.generic():
+            return _array(np.asarray(value), depth)
+        case types.ModuleType():
+            return value.__name__
+        case logging.Logger():
+            return value.name
+        case random.Random() | np.random.Generator() | np.random.RandomState() | torch.Generator():
+            # Where it stands changes from call to call.
+            return type(value).__qualname__
         case functools.partial():
             return [describe(value.func, depth), describe([value.args, value.keywords], depth - 1)]
         case types.MethodType():
@@ -110,14 +119,80 @@ def describe(value: object, depth: int = _DEPTH) -> object:
             return [len(value), [describe(item, depth - 1) for item in _spread(value)]]
     if isinstance(value, torch.nn.Module):
         return _model(value)
-    if "tokenizer" in type(value).__name__.lower():
-        return [type(value).__qualname__, str(getattr(value, "name_or_path", "")), len(value)]  # type: ignore[arg-type]
-    state = (
-        {field.name: getattr(value, field.name) for field in fields(value)}
-        if is_dataclass(value)
-        else getattr(value, "__dict__", {})
-    )
+    libraries = {kind.__module__.partition(".")[0] for kind in type(value).__mro__}
+    if "datasets" in libraries and isinstance(getattr(value, "_fingerprint", None), str):
+        return [describe(type(value)), value._fingerprint]  # type: ignore[attr-defined]
+    if "transformers" in libraries and isinstance(value, Sized) and hasattr(value, "name_or_path"):
+        return [type(value).__qualname__, str(value.name_or_path), len(value)]
+    state = _state(value)
+    if not state and not _is_of_the_user(type(value)):
+        # A table, a date or the like, which keeps what it holds to itself.
+        return [describe(type(value), depth - 1), _pickled(value)]
     return [describe(type(value), depth - 1), describe(state, depth - 1)]
+
+
+def _is_of_the_user(kind: type) -> bool:
+    """Whether a class is code that must not be run here: neither built in nor installed."""
+    try:
+        place = inspect.getfile(kind)
+    except (TypeError, OSError):
+        place = ""
+    is_written_here = place.endswith(".py") and "-packages" not in place
+    return is_written_here or kind.__module__ == "__main__"
+
+
+def _state(value: object) -> Mapping[str, object]:
+    """The attributes of an object, those in slots too."""
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    slots = {
+        name: slot.__get__(value)
+        for kind in type(value).__mro__
+        for name, slot in vars(kind).items()
+        if isinstance(slot, types.MemberDescriptorType) and _is_set(slot, value)
+    }
+    return {**slots, **getattr(value, "__dict__", {})}
+
+
+def _is_set(slot: types.MemberDescriptorType, value: object) -> bool:
+    try:
+        slot.__get__(value)
+    except AttributeError:
+        return False
+    return True
+
+
+class _Digest:
+    """A file that is hashed instead of kept, up to a size."""
+
+    def __init__(self) -> None:
+        self.hash = hashlib.sha256()
+        self._room = _MAX_PICKLED_BYTES
+
+    def write(self, data: bytes | pickle.PickleBuffer) -> int:
+        """Takes what still has room."""
+        view = memoryview(data).cast("B")
+        self.hash.update(view[: self._room])
+        self._room -= len(view)
+        if self._room <= 0:
+            raise _EnoughError
+        return len(view)
+
+
+class _EnoughError(Exception):
+    """What was written tells it well enough."""
+
+
+def _pickled(value: object) -> str | None:
+    """The hash of what pickling writes; None where nothing can be written."""
+    digest = _Digest()
+    try:
+        pickle.Pickler(digest, protocol=5).dump(value)
+    except _EnoughError:
+        pass
+    except Exception:  # noqa: BLE001  (whatever pickling raises: it is known by its class alone)
+        return None
+    return digest.hash.hexdigest()
 
 
 def _items(items: Iterable[tuple[str, object]], count: int) -> object:
@@ -125,9 +200,7 @@ def _items(items: Iterable[tuple[str, object]], count: int) -> object:
 
 
 def _spread(items: list[object] | tuple[object, ...]) -> Iterable[object]:
-    if len(items) <= _NUM_ITEMS:
-        return items
-    return [items[i * (len(items) - 1) // (_NUM_ITEMS - 1)] for i in range(_NUM_ITEMS)]
+    return [items[i] for i in _places(len(items))]
 
 
 def _tensor(tensor: torch.Tensor) -> object:
@@ -136,6 +209,22 @@ def _tensor(tensor: torch.Tensor) -> object:
         flat = tensor.detach().contiguous().reshape(-1)
         return [*known, _hash(bytes(flat.view(torch.uint8).tolist()))]
     return known
+
+
+def _array(array: np.ndarray[Any, Any], depth: int) -> object:
+    known = [list(array.shape), str(array.dtype)]
+    if array.dtype.hasobject:
+        return [*known, describe([array.flat[i] for i in _places(array.size)], depth)]
+    if array.nbytes <= _MAX_HASHED_BYTES:
+        return [*known, _hash(array.tobytes())]
+    return [*known, _hash(b"".join(array.flat[i].tobytes() for i in _places(array.size)))]
+
+
+def _places(size: int) -> Iterable[int]:
+    """Where to look at something long."""
+    if size <= _NUM_ITEMS:
+        return range(size)
+    return [i * (size - 1) // (_NUM_ITEMS - 1) for i in range(_NUM_ITEMS)]
 
 
 def _code(value: type | types.FunctionType, depth: int) -> object:

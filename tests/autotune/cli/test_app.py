@@ -1,6 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import tempfile
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -125,7 +130,105 @@ def test_an_interrupt_outside_of_a_run_ends_the_command(
 
     monkeypatch.setattr(runs_command, "run", interrupt)
     assert main(["runs"]) == 130
-    assert "Traceback" not in capsys.readouterr().err
+    assert capsys.readouterr().err.strip() == "Interrupted."
+    assert main(["runs", "--json"]) == 130
+    assert json.loads(capsys.readouterr().out)["error"]["cause"] == "Interrupted."
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_command_in_order(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
+) -> None:
+    def wait(*arguments: object) -> int:
+        with tempfile.TemporaryDirectory(dir=tmp_path):
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+        return 0
+
+    monkeypatch.setattr(runs_command, "run", wait)
+    assert main(["runs", "--json"]) == 128 + number
+    out, err = capsys.readouterr()
+    assert json.loads(out)["error"]["cause"] == f"Ended by {number.name}."
+    assert err == f"Ended by {number.name}.\n"
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_stays_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    def hang_up(*arguments: object) -> int:
+        os.kill(os.getpid(), signal.SIGHUP)
+        return 0
+
+    monkeypatch.setattr(runs_command, "run", hang_up)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert main(["runs"]) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_an_error_that_stdout_cannot_take_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    for words, code in ((["show", "nothing"], 2), (["runs"], 1)):
+        with Path("/dev/full").open("w") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            assert main([*words, "--json"]) == code
+    err = capsys.readouterr().err
+    assert "There is no run 'nothing'" in err
+    assert "The result cannot be written to stdout: No space left on device." in err
+
+
+def test_json_may_be_wished_for_by_a_variable_or_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
+) -> None:
+    wrong = ["tune", "--trials", "many"]
+    (tmp_path / "autotune.toml").write_text("json = true")
+    assert main(wrong) == 2
+    assert json.loads(capsys.readouterr().out)["recommendation"] is None
+    (tmp_path / "autotune.toml").unlink()
+    monkeypatch.setenv("AUTOTUNE_JSON", "1")
+    assert main(wrong) == 2
+    assert "error" in json.loads(capsys.readouterr().out)
+
+
+def test_a_working_directory_that_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert main(["runs"]) == 2
+    finally:
+        monkeypatch.chdir(tmp_path)
+    assert "Error: The working directory is gone." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause"),
+    [
+        (["show", "x" * 300], "There is no run"),
+        (["tune", "--demo", "--name", "x" * 300], "A run cannot be called"),
+        (["tune", "--demo", "--name", "two\nlines"], "A run cannot be called"),
+        (["runs", "--run-dir", ""], "--run-dir: That is an empty path."),
+        (["tune", "--demo", "--out", ""], "--out: That is an empty path."),
+        (["runs", "--run-dir", "~nobody-of-that-name/x"], "begins with a home that is not known"),
+        (["runs", "--run-dir", os.fsdecode(b"\xff")], "is no UTF-8"),
+    ],
+)
+def test_a_place_that_cannot_be_is_a_usage_error(
+    arguments: list[str], cause: str, capsys: Captured, tmp_path: Path
+) -> None:
+    assert main(arguments) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert cause in first
+    assert second.startswith("Hint: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_completion_is_offered(capsys: Captured) -> None:

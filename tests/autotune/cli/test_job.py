@@ -180,6 +180,9 @@ def test_a_global_batch_size_is_kept_or_chosen(
         (("--model", "m"), "no data to train on", "--dataset"),
         (("--model", "m", "--dataset", "d"), "The model m is not here", "a local copy"),
         (("--model", "m", "--model-config", "c"), "exclude each other", "Leave one"),
+        (("--demo", "--model-config", "c"), "exclude each other", "Leave one"),
+        (("--demo", "--precision", "bf16"), "--precision is not for the built-in job", "--model"),
+        (("--demo", "--dataset", "d"), "--dataset is not for the built-in job", "--dataset"),
         (("--demo", "--resume", "--fresh"), "--resume and --fresh exclude", "Leave one"),
         ((*M, "--task", "causal-ml"), "--task cannot be 'causal-ml'", "'causal-lm'"),
         ((*M, "--precision", "int8"), "--precision cannot be 'int8'", "fp32, bf16, fp16"),
@@ -269,6 +272,42 @@ def test_resume_takes_the_stored_job_and_what_was_given_anew(build: Build, tmp_p
     assert changed == replace(
         stored, budget=Budget(trials=30, seconds=120.0), out=str(tmp_path / "here")
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--memory-limit", "8GiB"),
+        ("--global-batch-size", "128"),
+        ("--sampler", "tpe"),
+        ("--processes", "2"),
+        ("--dataset", "other.csv"),
+    ],
+)
+def test_what_a_resumed_run_cannot_change_is_refused(
+    build: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, value: str
+) -> None:
+    runs.write_run(tmp_path / "autotune-runs", "one", [])
+    assert main(["tune", "--resume", option, value]) == 2
+    assert f"{option} cannot change what a run was started with" in capsys.readouterr().err
+
+
+def test_what_a_file_says_is_for_new_runs(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.write_run(tmp_path / "autotune-runs", "one", [])
+    (tmp_path / "autotune.toml").write_text("sampler = 'tpe'")
+    monkeypatch.setenv("AUTOTUNE_MEMORY_LIMIT", "8GiB")
+    # What was typed and is the same changes nothing.
+    assert build("--resume", "--processes", "1") == runs.demo_request()
+
+
+def test_a_run_is_resumed_from_home(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    runs.write_run(tmp_path / "kept", "one", [])
+    assert build("--resume", "--run-dir=~/kept") == runs.demo_request()
 
 
 @pytest.mark.parametrize("option", ["--seed", "--training-seed"])

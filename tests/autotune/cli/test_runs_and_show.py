@@ -230,3 +230,20 @@ def test_a_journal_that_is_missing_is_no_run_that_has_not_begun(
 def _age(run: RunDirectory, age_s: float) -> None:
     stamp = time.time() - age_s
     os.utime(run.request, (stamp, stamp))
+
+
+def test_show_json_of_a_run_that_found_nothing_says_why(root: Path, capsys: Captured) -> None:
+    end = RunEnded(reason="NothingFeasible", exit_code=4, cause="It does not fit.", remedy="Grow.")
+    runs.write_run(root, "one", [*runs.searching("one"), end])
+    assert main(["show", "one", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"] == {"cause": "It does not fit.", "remedy": "Grow."}
+
+
+def test_a_run_is_shown_from_inside_of_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    run = runs.write_run(root, "one", runs.searching("one"))
+    monkeypatch.chdir(run.path)
+    assert main(["show", "."]) == 0
+    assert capsys.readouterr().out.startswith("run      one\n")

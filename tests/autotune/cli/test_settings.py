@@ -125,3 +125,18 @@ def test_keys_that_are_no_text_are_refused(text: str, says: str, tmp_path: Path)
     with pytest.raises(UsageError, match=says) as caught:
         settings.load(_write(tmp_path, text), KNOWN)
     assert caught.value.remedy
+
+
+def test_a_mark_of_the_byte_order_is_no_setting(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[tool.autotune]\ntrials = 3\n", encoding="utf-8-sig")
+    assert settings.find_file(tmp_path) == path
+    assert settings.load(path, KNOWN).values == {"trials": 3}
+    own = tmp_path / "autotune.toml"
+    own.write_text("trials = 4\n", encoding="utf-8-sig")
+    assert settings.load(own, KNOWN).values == {"trials": 4}
+
+
+def test_a_home_that_is_not_known_is_left_to_whoever_reads_the_option(tmp_path: Path) -> None:
+    path = _write(tmp_path, "out = '~nobody-of-that-name/out'")
+    assert settings.load(path, KNOWN).values == {"out": "~nobody-of-that-name/out"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -260,3 +261,33 @@ def test_a_run_that_nobody_will_know_of_is_ended_before_its_first_word(
         assert (code, document["process"]) == (0, engine.pid)
         os.kill(engine.pid, signal.SIGKILL)
         os.waitpid(engine.pid, 0)
+
+
+def test_a_resumed_run_replaces_its_own_files_and_commands_lead_to_it(
+    tune: Tune, tmp_path: Path, capsys: Captured
+) -> None:
+    assert tune("unconfirmed", "--demo", "--out", "out") == 5
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "recommendation.json").write_text('{"run": "one"}')
+    assert main(["tune", "--resume"]) == 5
+    assert "holds files" not in capsys.readouterr().err
+    # By its path, from where its name alone does not lead to it.
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "elsewhere")
+        patch.setenv("AUTOTUNE_TEST_STORY", "good")
+        place = str(tmp_path / "autotune-runs" / "one")
+        assert main(["tune", "--resume", "--name", place]) == 0
+    assert f"autotune verify one --run-dir {Path(place).parent}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("leaves_room", [True, False])
+def test_an_engine_that_died_on_a_full_disk_says_so(
+    leaves_room: bool, tune: Tune, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    usage = shutil.disk_usage("/")._replace(free=2**30 if leaves_room else 4096)
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: usage)
+    assert tune("dies", "--demo") == 1
+    err = capsys.readouterr().err
+    assert ("one is full.\nHint: Make room there; `autotune tune" in err) != leaves_room
+    assert ("ended without a word" in err) == leaves_room

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -105,3 +106,15 @@ def test_streams_that_were_closed_before_the_start_are_left_alone(
         "the other stream is written all the same"
     )
     assert not output.is_terminal(None)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_document_stays_true_in_every_encoding(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    output.prepare_streams()
+    told = {"path": "/größe/漢", "undecodable": os.fsdecode(b"/\xff")}
+    output.document(told)
+    assert json.loads(raw.getvalue()) == told

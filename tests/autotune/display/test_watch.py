@@ -17,7 +17,9 @@ import pytest
 
 from autotune import control, journal, lease
 from autotune.cli import documents
+from autotune.display.none import NoDisplay
 from autotune.display.quiet import is_quiet
+from autotune.display.watch import _Stopper
 from autotune.events import Event, TrialProgressed, TrialStarted
 from autotune.run_directory import RunDirectory
 from autotune.view import fold
@@ -237,3 +239,16 @@ def test_a_run_directory_that_is_gone_stays_gone_and_its_engine_is_ended(
     assert "The engine is being ended." in err
     assert not held.is_alive
     assert not run.path.exists()
+
+
+def test_an_engine_that_cannot_be_asked_is_signalled(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    # As on a full disk, nothing can be written where requests go.
+    run.control.touch()
+    engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        _Stopper(run, engine, NoDisplay()).handle([signal.SIGTERM])
+        assert engine.wait(timeout=30) == -signal.SIGTERM
+    finally:
+        engine.kill()
+        engine.wait()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from pydantic import JsonValue
 
 from autotune.errors import ExportError
-from autotune.export.child import ask
+from autotune.export.child import ask, place_of_log
 
 CHILD = "tests.autotune.export.children"
 ROOT = Path(__file__).parents[3]
@@ -95,3 +96,18 @@ def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
 def test_the_child_of_a_rank_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert ask_child("ranks", tmp_path / "log") == {"world_size": None}
+
+
+def test_a_log_that_cannot_be_written_is_kept_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    wanted = tmp_path / "run" / "verify.log"
+    assert place_of_log(wanted, "trainer.log") == wanted
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    (tmp_path / "taken").touch()
+    for place in (None, tmp_path / "run", tmp_path / "taken" / "verify.log"):
+        found = place_of_log(place, "trainer.log")
+        assert found.name == "trainer.log"
+        assert found.parent.parent == tmp_path / "elsewhere"

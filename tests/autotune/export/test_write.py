@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from autotune.configuration import Checkpointing
-from autotune.errors import AutotuneError, ExportError
+from autotune.errors import AutotuneError, ExportError, UsageError
 from autotune.export import write as write_module
 from autotune.export.bundle import Bundle
 from autotune.export.document import as_json
@@ -114,6 +114,8 @@ def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:
         repair_loss=True,
         environment={"OMP_NUM_THREADS": "1"},
     )
+    # A log that cannot be written, as in a run on a disk that can only be read, stops nothing.
+    (tmp_path / "log").mkdir()
     check(write(made, tmp_path / "out", log=tmp_path / "log"), tmp_path / "out")
     assert "model_accepts_loss_kwargs = False" in (tmp_path / "out" / "trainer.py").read_text()
 
@@ -230,3 +232,16 @@ def test_a_failed_export_leaves_no_new_directory(
     with pytest.raises(ExportError, match="not accepted"):
         write(bundle(), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_gone_are_told(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"There is no directory .*/gone with files of run") as e:
+        verify(bundle(), tmp_path / "gone")
+    assert "autotune export" in str(e.value.remedy)
+
+
+def test_a_file_of_any_content_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "recommendation.json").write_bytes(b"\xff\x00")
+    with pytest.raises(UsageError, match=r"already holds recommendation\.json"):
+        write(bundle(), tmp_path)
+    assert (tmp_path / "recommendation.json").read_bytes() == b"\xff\x00"

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch
 from transformers import Trainer
 
 import autotune
+from autotune import control
 from autotune.errors import NothingFeasible, UsageError
 from autotune.journal import read
 from autotune.library import stored
@@ -187,8 +189,38 @@ def test_ctrl_c_stops_cleanly_and_the_next_call_goes_on(tmp_path: Path) -> None:
     assert '"reason":"stopped"' in (run / "journal.jsonl").read_text()
     assert not list(tmp_path.rglob("capsule.pt"))
     assert not _processes_of(run)
-    with pytest.raises(Started, match=str(run)):
-        autotune.tune(live.trainer(tmp_path), run_dir=tmp_path / "runs", display="none")
+    begun = RunDirectory(run)
+    # A run that cannot be read hides none, and what was asked of the last engine is past.
+    shutil.copytree(run, tmp_path / "runs" / "odd")
+    (tmp_path / "runs" / "odd" / "journal.jsonl").unlink()
+    (tmp_path / "runs" / "odd" / "journal.jsonl").mkdir()
+    for name in (None, run.name):
+        control.send(begun.control, "stop_now", "the caller")
+        with pytest.raises(Started, match=str(run)):
+            autotune.tune(
+                live.trainer(tmp_path), run_dir=tmp_path / "runs", name=name, display="none"
+            )
+        assert control.take(begun.control) == []
+    with pytest.raises(UsageError, match="There is a run 'odd' already"):
+        autotune.tune(live.trainer(tmp_path), run_dir=tmp_path / "runs", name="odd", display="none")
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_job_that_cannot_be_captured_leaves_no_run(tmp_path: Path) -> None:
+    trainer = live.trainer(tmp_path, kind=live.WeightedTrainer, options={"weight": 2.0})
+    trainer.weight_lock = threading.Lock()
+    with pytest.raises(UsageError, match="weight_lock"):
+        autotune.tune(trainer, name="mine", display="none")
+    assert list(Path("autotune-runs").iterdir()) == []
+    del trainer.weight_lock
+    with pytest.raises(Started, match="mine"):
+        autotune.tune(trainer, name="mine", display="none")
+    (tmp_path / "wanted").mkdir()
+    (tmp_path / "wanted" / "trainer.py").touch()
+    with pytest.raises(UsageError, match="that autotune did not write") as caught:
+        autotune.tune(trainer, name="other", out=tmp_path / "wanted", display="none")
+    assert "export(…, force=True)" in str(caught.value.remedy)
+    assert [path.name for path in Path("autotune-runs").iterdir()] == ["mine"]
 
 
 def _processes_of(run: Path) -> list[str]:
@@ -267,8 +299,6 @@ def test_the_parts_of_a_trainer_will_do_and_nothing_is_touched_where_nothing_fit
 
 def make_trainer() -> Trainer:
     """Makes what could not be captured."""
-    import threading
-
     trainer = live.trainer(Path.cwd(), kind=live.WeightedTrainer, options={"weight": 2.0})
     trainer.weight_lock = lambda: threading.Lock()
     return trainer
@@ -341,6 +371,8 @@ def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
         ({"trainer": 3}, "was given a int"),
         ({}, "The model is a NoneType"),
         ({"trainer": make_trainer, "model": torch.nn.Linear(1, 1)}, "a Trainer and model"),
+        ({"trainer": make_trainer, "optimizers": (object(), None)}, "a Trainer and optimizers"),
+        ({"trainer": make_trainer, "optimizers": object()}, "optimizers is a object, and no pair"),
         ({"trainer": make_trainer, "display": "loud"}, "no display 'loud'"),
         ({"trainer": lambda: 3}, "returned a int"),
         ({"trainer": torch.nn.Linear(1, 1)}, "was given a model, a Linear"),
@@ -355,7 +387,7 @@ def test_a_script_with_its_own_model_loss_and_collator(tmp_path: Path) -> None:
         ({"trainer": make_trainer, "name": 3}, "The name is a int"),
         ({"trainer": make_trainer, "storage": 3}, "The storage is a int"),
         ({"trainer": make_trainer, "run_dir": 3}, "run_dir is a int"),
-        ({"trainer": make_trainer, "run_dir": ""}, "run_dir is an empty path"),
+        ({"trainer": make_trainer, "run_dir": ""}, "run_dir: That is an empty path"),
         ({"trainer": make_trainer, "out": 3}, "out is a int"),
         ({"trainer": Trainer}, "was given the class Trainer"),
     ],

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from accelerate.state import AcceleratorState
+import torch
+from accelerate.state import AcceleratorState, DistributedType
 from pydantic import JsonValue
 
 from autotune.errors import ExportError, JournalError, UsageError
 from autotune.library.recommendation import Recommendation, load
-from tests.testing import live
+from tests.testing import live, runs
 from tests.testing.recommendations import configuration, document
 
 
@@ -164,3 +166,31 @@ def test_a_notebook_shows_a_table_without_markup_of_others(
     assert "chosen alternative" in recommendation.alternative("least memory")._repr_html_()
     unchanged = Recommendation.of(document(chosen=configuration(8, 2)))
     assert "<th>baseline</th>" not in unchanged._repr_html_()
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="ranks train on the devices here")
+@pytest.mark.usefixtures("fresh_state")
+def test_ranks_on_cpus_are_no_single_processes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "0")
+    two, one = configuration(4, 1, world_size=2), configuration(8, 1)
+    try:
+        found = Recommendation.of(document(chosen=two, baseline=two))
+        assert found.accelerator().distributed_type == DistributedType.MULTI_CPU
+        assert found.training_arguments(output_dir=str(tmp_path)).use_cpu
+    finally:
+        torch.distributed.destroy_process_group()
+    alone = Recommendation.of(document(chosen=one, baseline=one))
+    assert not alone.training_arguments(output_dir=str(tmp_path)).use_cpu
+
+
+def test_files_that_are_in_the_way_are_told_in_words_of_the_library(tmp_path: Path) -> None:
+    run = runs.write_run(tmp_path, "one", [])
+    found = replace(Recommendation.of(document()), run=run.path)
+    with pytest.raises(UsageError, match="has no recommendation yet") as caught:
+        found.export(tmp_path / "out")
+    assert "--resume" not in str(caught.value.remedy)

@@ -22,6 +22,10 @@ from autotune.library.words import in_library_words
         ),
         ("Choose another place with --run-dir.", "Choose another place with run_dir."),
         (
+            "Choose another place with --out, or replace them with --force.",
+            "Choose another directory, or replace them by export(…, force=True).",
+        ),
+        (
             "--resume goes on with every finished trial.",
             "the same call of tune() goes on with every finished trial.",
         ),

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.errors import WorkloadError
 from autotune.workload import hub
+from autotune.workload.header import header_of
 from autotune.workload.resolve import resolve_spec
 from autotune.workload.spec import Columns, WorkloadSpec
 from tests.autotune.workload.conftest import write_csv, write_jsonl
@@ -113,3 +114,11 @@ def test_a_path_that_is_no_hub_name_is_a_missing_file(tmp_path: Path) -> None:
         spec = WorkloadSpec(task="causal-lm", demo=False, model_config=".", dataset=dataset)
         with pytest.raises(WorkloadError, match="does not exist"):
             resolve_spec(spec, tmp_path / "scratch", tmp_path)
+
+
+@pytest.mark.parametrize("text", ["{}", '{"features": null}', "[]", "no JSON"])
+def test_a_directory_that_does_not_tell_its_columns_is_left_to_the_loader(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "dataset_info.json").write_text(text)
+    assert header_of(WorkloadSpec(task="causal-lm", dataset=str(tmp_path))) is None

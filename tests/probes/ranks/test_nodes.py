@@ -44,6 +44,10 @@ def test_a_process_on_its_own_is_no_node() -> None:
     assert node_of({**TORCHRUN, "WORLD_SIZE": "1"}) is None
     # A rank of a job that something else than torchrun started.
     assert node_of({"WORLD_SIZE": "2", "RANK": "0"}) is None
+    # What somebody left in the environment, and says nothing.
+    assert (
+        node_of({"WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "", "SLURM_STEP_NUM_TASKS": "auto"}) is None
+    )
 
 
 def test_torchrun_with_one_process_a_node_starts_agents() -> None:

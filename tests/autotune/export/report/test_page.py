@@ -15,6 +15,7 @@ from autotune.events import Origin
 from autotune.export.bundle import Bundle
 from autotune.export.report import page
 from autotune.export.running.ranks import RanksHere
+from autotune.outcome import Failed
 from tests.autotune.export.bundles import bundle
 from tests.autotune.export.fakes import NEW
 
@@ -159,3 +160,14 @@ def test_commands_are_looked_up(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("--nproc-per-node 2 trainer", "-n 2 trainer"))
     with pytest.raises(ValueError, match=r"does not hold the command .*torchrun"):
         page.verify(path, made)
+
+
+def test_words_of_a_trial_are_no_link(tmp_path: Path) -> None:
+    made = bundle()
+    failed = replace(made.trials[2], outcome=Failed(cause="call_module layers[0](x) is unknown"))
+    made = replace(made, trials=(*made.trials[:2], failed))
+    for name in ("report.svg", *(name for name, _ in page.FILES)):
+        (tmp_path / name).write_text("")
+    path = tmp_path / "report.md"
+    path.write_text(render(made))
+    assert page.verify(path, made) == "every link followed, every reading looked up"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -58,3 +59,9 @@ def test_a_damaged_picture_is_found(drawn: str, tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match=message):
             picture.verify(path, bundle())
+
+
+def test_a_name_is_no_formula() -> None:
+    root = ElementTree.fromstring(picture.draw(replace(bundle(), run="a$_$b")))
+    words = [element.text for element in root.iter(f"{SVG}text")]
+    assert "a$_$b: speed against memory" in words

@@ -391,3 +391,17 @@ def test_the_commands_are_in_the_scripts() -> None:
     head = trainer(nodes).split('"""')[1]
     assert "One line on each node:\n\n    OMP_NUM_THREADS=2 torchrun --nnodes 2 " in head
     assert head.count(" torchrun ") == 2
+
+
+@pytest.mark.parametrize("name", ['a"""b"', "a\\N{b}\\x", "two\nlines", "it's"])
+def test_a_name_may_hold_whatever_a_path_may(name: str) -> None:
+    made = replace(bundle(replace(SPEC, model=f"/models/{name}")), run="run")
+    for text in (trainer(made), accelerator(made)):
+        tree = ast.parse(text)
+        first, *_ = (ast.get_docstring(tree) or "").splitlines()
+        shown = " ".join(name.split())
+        assert first == f"Fine-tunes {shown} with the settings of autotune run run."
+        values = {
+            ast.unparse(n.targets[0]): n.value for n in tree.body if isinstance(n, ast.Assign)
+        }
+        assert ast.literal_eval(values["MODEL"]) == f"/models/{name}"

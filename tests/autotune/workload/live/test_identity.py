@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import array
 import functools
+import logging
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import numpy
+import pandas  # type: ignore[import-untyped]
+import pyarrow
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
+from autotune.workload.live import identity
 from autotune.workload.live.identity import describe, digest_of
 from autotune.workload.live.job import Job, job_of_trainer
 from tests.testing import live
@@ -117,3 +126,80 @@ def test_something_that_refers_to_itself_ends() -> None:
     ring: list[object] = []
     ring.append(ring)
     assert describe(ring)
+
+
+class _Slots:
+    __slots__ = ("rows", "unset")
+
+    def __init__(self, rows: list[int]) -> None:
+        self.rows = rows
+
+
+@pytest.mark.parametrize(
+    ("make", "other"),
+    [
+        (lambda: numpy.zeros((8, 128)), lambda: numpy.zeros((8, 512))),
+        (lambda: numpy.zeros(8), lambda: numpy.ones(8)),
+        (lambda: numpy.zeros(2**18), lambda: numpy.arange(2.0**18)),
+        (lambda: numpy.array([[1], [1, 2]], object), lambda: numpy.array([[1], [1, 3]], object)),
+        (lambda: numpy.int64(3), lambda: numpy.int64(4)),
+        (lambda: pandas.DataFrame({"text": ["a"] * 9}), lambda: pandas.DataFrame({"text": ["a"]})),
+        (lambda: pyarrow.table({"text": ["a"]}), lambda: pyarrow.table({"text": ["a", "b"]})),
+        (lambda: _Slots([1]), lambda: _Slots([2])),
+        (lambda: range(8), lambda: range(9)),
+        (lambda: array.array("l", [1, 2]), lambda: array.array("l", [1, 3])),
+        (lambda: re.compile("a"), lambda: re.compile("b")),
+        (lambda: datasets.Dataset.from_dict({"a": [1]}), lambda: datasets.Dataset.from_dict({})),
+    ],
+)
+def test_whatever_data_are_kept_in_counts(
+    make: Callable[[], object], other: Callable[[], object]
+) -> None:
+    assert describe([make()]) == describe([make()])
+    assert describe([make()]) != describe([other()])
+
+
+def test_a_large_table_is_known_by_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "_MAX_PICKLED_BYTES", 1000)
+    small, large = (pyarrow.table({"n": range(size)}) for size in (10, 10_000))
+    assert describe(small) != describe(large)
+    assert describe(large) == describe(pyarrow.table({"n": range(10_000)}))
+
+
+class CharTokenizer:
+    """A tokenizer of somebody's own, without a length."""
+
+    def __init__(self, characters: str) -> None:
+        self.characters = characters
+
+
+def test_tokenizers_of_any_kind_are_told_apart() -> None:
+    assert describe(CharTokenizer("ab")) == describe(CharTokenizer("ab"))
+    assert describe(CharTokenizer("ab")) != describe(CharTokenizer("abc"))
+    one, other = (Tokenizer(WordLevel({"a": 0, "b": number}, "a")) for number in (1, 2))
+    assert describe(one) != describe(other)
+
+
+def test_what_a_library_keeps_is_not_gone_through() -> None:
+    """A module that a function closes over, a logger: they lead to everything that is loaded."""
+    here = torch
+
+    def collate(rows: list[object]) -> object:
+        return here.tensor(rows)
+
+    logger = logging.getLogger("tests.identity")
+    described = str(describe([collate, logger]))
+    assert len(described) < 2000
+    logging.getLogger("tests.identity.of_another_module")
+    assert str(describe([collate, logger])) == described
+
+
+def test_where_a_generator_stands_does_not_count() -> None:
+    for generator in (random.Random(3), numpy.random.default_rng(3), torch.Generator()):
+        before = describe([generator])
+        assert isinstance(before, list)
+        if isinstance(generator, torch.Generator):
+            torch.rand(1, generator=generator)
+        else:
+            generator.random()
+        assert describe([generator]) == before
