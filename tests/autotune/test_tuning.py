@@ -244,8 +244,9 @@ def test_time_is_kept_for_confirmation_and_for_the_noise_scale_where_it_is_short
         ],
     )
     engine = cast("Engine", SimpleNamespace(pool=SimpleNamespace(cold_start_s=3.0)))
-    # Two contestants: a cold start, two warm-up and two memory steps, four rounds of a second.
-    confirming_s = 2 * (3.0 + 4 * 0.5 + 4 * 1.0)
+    # Two contestants: a cold start, two warm-up and two memory steps, four rounds of a second, each
+    # after two more steps to warm a new fork up.
+    confirming_s = 2 * (3.0 + 4 * 0.5 + 4 * (1.0 + 2 * 0.5))
     assert _reserve_s(engine, history) == pytest.approx(confirming_s)
     # 30 steps of half a second, and 20 that take half as long again.
     assert _reserve_s(engine, history, most_for_noise_s=31) == pytest.approx(confirming_s + 30)

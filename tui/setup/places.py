@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from autotune.errors import UsageError
 from autotune.run_directory import RunDirectory, list_runs
 from autotune.workload.source import BUILDERS, file_kind
 
@@ -91,8 +92,8 @@ def runs_in(root: Path) -> tuple[list[RunDirectory], str]:
     """The runs in a directory, newest first; where there are none, also why."""
     try:
         found = list_runs(root)
-    except OSError as error:
-        return [], f"{root} cannot be read: {error.strerror}."
+    except UsageError as error:
+        return [], error.cause
     return found[::-1], "" if found else f"There is no run in {root} yet."
 
 

@@ -86,4 +86,7 @@ def test_runs_are_listed_newest_first_or_it_is_told_why_not(tmp_path: Path) -> N
     assert places.runs_in(tmp_path / "none") == ([], f"There is no run in {tmp_path / 'none'} yet.")
     with patch.object(Path, "iterdir", side_effect=PermissionError(13, "Permission denied")):
         found, why = places.runs_in(tmp_path / "runs")
-    assert (found, why) == ([], f"{tmp_path / 'runs'} cannot be read: Permission denied.")
+    assert (found, why) == (
+        [],
+        f"The directory {tmp_path / 'runs'} cannot be read: Permission denied.",
+    )
