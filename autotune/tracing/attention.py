@@ -18,6 +18,8 @@ from autotune.tracing.request import Target
 Kernel: TypeAlias = Literal["flash", "efficient", "math"]
 
 _HALF = (torch.float16, torch.bfloat16)
+_FIRST_WITH_BF16 = (8, 0)
+"""Devices before have no kernel for it but plain arithmetic."""
 _MOST_FLASH_HEAD = 256
 _FLASH_ALIGNMENT = 8
 _MASK_ALIGNMENT = 16
@@ -32,19 +34,30 @@ def kernel_for(
     key: torch.Tensor,
     value: torch.Tensor,
     has_mask: bool,
+    dtype: torch.dtype,
 ) -> Kernel:
-    """The kernel that a CUDA device of this capability chooses."""
-    capability = target.capability or (8, 0)
+    """The kernel that a CUDA device of this capability chooses.
+
+    Args:
+        target: The device.
+        query: As the kernel gets it, of its shape at least.
+        key: Likewise.
+        value: Likewise.
+        has_mask: Whether a mask comes with them.
+        dtype: What the three are computed in on the device.
+    """
+    capability = target.capability or _FIRST_WITH_BF16
     heads_agree = query.shape[-3] == key.shape[-3] == value.shape[-3]
     if (
         capability >= (8, 0)
-        and query.dtype in _HALF
+        and dtype in _HALF
         and not has_mask
         and query.shape[-1] == value.shape[-1] <= _MOST_FLASH_HEAD
     ):
         return "flash"
-    alignment = 8 if query.dtype in _HALF else 4
-    if heads_agree and all(t.shape[-1] % alignment == 0 for t in (query, value)):
+    alignment = 8 if dtype in _HALF else 4
+    is_computed = dtype is not torch.bfloat16 or capability >= _FIRST_WITH_BF16
+    if is_computed and heads_agree and all(t.shape[-1] % alignment == 0 for t in (query, value)):
         return "efficient"
     return "math"
 
@@ -54,11 +67,13 @@ class Attention:
 
     Args:
         target: The device.
+        is_fp16: Whether bf16 stands for fp16 here.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, is_fp16: bool = False) -> None:
         self.used: set[Kernel] = set()
         self._target = target
+        self._is_fp16 = is_fp16
 
     def __call__(
         self,
@@ -75,8 +90,14 @@ class Attention:
         query, key, value = (_cast(t) for t in (query, key, value))
         if attn_mask is not None and attn_mask.is_floating_point():
             attn_mask = _cast(attn_mask)
+        is_fp16 = self._is_fp16 and query.dtype is torch.bfloat16
         kernel = kernel_for(
-            self._target, query=query, key=key, value=value, has_mask=attn_mask is not None
+            self._target,
+            query=query,
+            key=key,
+            value=value,
+            has_mask=attn_mask is not None,
+            dtype=torch.float16 if is_fp16 else query.dtype,
         )
         self.used.add(kernel)
         if kernel == "flash":

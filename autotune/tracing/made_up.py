@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,10 +28,12 @@ from autotune.workload.spec import Columns, Task, WorkloadSpec
 from autotune.workload.tasks import recipe_class
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 NUM_ROWS = 4096
 """Rows that the made-up data claims to have."""
+_OWN_ATTENTION = ("eager", "sdpa")
+"""Kinds of attention that torch itself can compute on a CPU."""
 USUAL_IMAGE_SIZE = 224
 """Pixels of a side, where the config does not tell."""
 
@@ -50,14 +53,12 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
     spec = resolve_model(spec, working_directory)
     if spec.lora is not None:
         check_installed()
-    # A device that is not here may train in fp16.
-    optim, arguments = training_options(
-        replace(spec, precision="bf16") if spec.precision == "fp16" else spec
-    )
+    optim, arguments = training_options(spec, trains_here=False)
     transformers.utils.logging.disable_progress_bar()
     notes: list[str] = []
     recipe = recipe_class(spec.task)
     config = models.load_config(spec)
+    _take_own_attention(config, notes)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
     _, weights_from = models.weights_dtype(spec, config)
     with mode, _undrawn():
@@ -66,6 +67,9 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
         if spec.lora is not None:
             with _unmoved():
                 model = add_adapters(base, spec.lora, recipe.peft_task)
+    if getattr(base.config, "pad_token_id", None) is None:
+        # As with a tokenizer that pads with its end of sequence.
+        base.config.pad_token_id = _first(getattr(base.config, "eos_token_id", None)) or 0
     if spec.task == "image-classification":
         max_length, row = None, _image(base)
     else:
@@ -152,20 +156,65 @@ def _tensor(value: object) -> torch.Tensor:
     return value
 
 
+def _take_own_attention(config: PretrainedConfig, notes: list[str]) -> None:
+    """Lets transformers choose an attention that runs on a CPU, where the config wants another."""
+    named = getattr(config, "_attn_implementation", None)
+    if named in (None, *_OWN_ATTENTION):
+        return
+    config._attn_implementation = None
+    notes.append(
+        f"The config asks for the attention {named}, which runs on a device alone; it is traced as "
+        "that of torch, which takes as much or, for the masks of padded samples, more."
+    )
+
+
+def _first(value: object) -> int | None:
+    """A token's number, or the first of several."""
+    if isinstance(value, list | tuple) and value:
+        value = value[0]
+    return value if isinstance(value, int) else None
+
+
+def _text(config: PretrainedConfig, num_tokens: int) -> torch.Tensor:
+    """Tokens of no special meaning, but for the one that ends them, which some heads look for."""
+    special = {
+        _first(value) for name, value in vars(config).items() if name.endswith("_token_id")
+    }
+    plain = next(number for number in itertools.count(1) if number not in special)
+    tokens = torch.full((num_tokens,), plain, dtype=torch.int64)
+    end = _first(getattr(config, "eos_token_id", None))
+    if end is not None:
+        tokens[-1] = end
+    return tokens
+
+
+def _class(config: PretrainedConfig) -> torch.Tensor:
+    """What a sample is, in the form that the loss of the model's head takes."""
+    num_labels = getattr(config, "num_labels", 2)
+    match getattr(config, "problem_type", None):
+        case "multi_label_classification":
+            return torch.zeros(num_labels)
+        case "regression":
+            return torch.zeros(num_labels).squeeze()
+        case None if num_labels == 1:
+            return torch.tensor(0.0)
+    return torch.tensor(0)
+
+
 def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, torch.Tensor]:
     """A sample with the fields that the task's collator hands to the model.
 
     Raises:
         WorkloadError: The decoder of the model does not know how to start.
     """
-    tokens = torch.ones(num_tokens, dtype=torch.int64)
-    row = {"input_ids": tokens, "attention_mask": tokens}
+    tokens = _text(model.config, num_tokens)
+    row = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     accepted = inspect.signature(model.forward).parameters
     if "token_type_ids" in accepted and getattr(model.config, "type_vocab_size", 0) > 1:
         row["token_type_ids"] = torch.zeros_like(tokens)
     match task:
         case "sequence-classification":
-            row["labels"] = torch.tensor(0)
+            row["labels"] = _class(model.config)
         case "question-answering":
             row["start_positions"] = row["end_positions"] = torch.tensor(0)
         case "seq2seq-lm":
@@ -183,8 +232,9 @@ def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, to
 
 def _image(model: PreTrainedModel) -> Mapping[str, torch.Tensor]:
     """An image of the size that the model's config tells, and its class."""
-    config = model.config
+    # Models of images and texts keep what is about images apart.
+    config = getattr(model.config, "vision_config", None) or model.config
     size = getattr(config, "image_size", None) or USUAL_IMAGE_SIZE
     height, width = size if isinstance(size, list | tuple) else (size, size)
     channels = getattr(config, "num_channels", 3)
-    return {"pixel_values": torch.zeros(channels, height, width), "labels": torch.tensor(0)}
+    return {"pixel_values": torch.zeros(channels, height, width), "labels": _class(model.config)}

@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from autotune.workload.data import AnyDataset
 
 
-def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWorkload:
+def load(
+    workload: Workload, scratch: Path, working_directory: Path, *, trains_here: bool = True
+) -> LoadedWorkload:
     """The workload, ready to be trained on; runs no forward or backward pass.
 
     Args:
         workload: What to load; it is resolved first.
         scratch: A directory of the run for prepared data. What stands there is used again.
         working_directory: What relative paths are relative to.
+        trains_here: Whether this machine trains; a device that is not here may do more.
 
     Raises:
         UsageError: A choice that cannot be followed here, such as an unknown optimizer.
@@ -51,7 +54,7 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
     spec = resolve_spec(workload, scratch, working_directory)
     if spec.lora is not None:
         check_installed()
-    optim, arguments = training_options(spec)
+    optim, arguments = training_options(spec, trains_here=trains_here)
     be_quiet()
     notes: list[str] = []
     digest = workload_digest(spec)

@@ -28,6 +28,8 @@ class Evaluation:
 
     keeps_outputs: bool = False
     """Whether logits and labels of the whole evaluation data are collected, for metrics."""
+    keeps_inputs: bool = False
+    """Whether the model's main input is collected as well."""
     accumulation_steps: int | None = None
     """Steps after which collected outputs are moved to the host; None waits for the last one."""
     micro_batch_size: int = 8

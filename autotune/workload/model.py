@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 
+_POSITIONS = ("position_embeddings", "wpe", "embed_positions", "positions_embed")
+"""How tables of positions are called."""
 _AUTO_BY_DEFAULT = 'defaults to `"auto"`'
 """What is said of `dtype` where it goes by the config when it is left out."""
 
@@ -119,6 +121,7 @@ def build_model(
         remedy=f"Choose a model that {auto_model} supports, or another --task.",
     ):
         if spec.model is None:
+            _note_quantised(config, dtype, notes)
             model = auto_class.from_config(config, **options)
         else:
             model, info = auto_class.from_pretrained(
@@ -130,6 +133,19 @@ def build_model(
             )
             _note_new_weights(model, info, source, notes)
     return model.train()
+
+
+def _note_quantised(config: PretrainedConfig, dtype: torch.dtype, notes: list[str]) -> None:
+    """Says that weights are whole numbers elsewhere, where the config is of such a model."""
+    quantisation = getattr(config, "quantization_config", None)
+    if quantisation is None:
+        return
+    told = quantisation if isinstance(quantisation, dict) else vars(quantisation)
+    method = str(getattr(told.get("quant_method"), "value", told.get("quant_method")) or "")
+    notes.append(
+        f"The config is of quantised weights{f' ({method})' if method else ''}. Weights that are "
+        f"made from a config are not: in {str(dtype).removeprefix('torch.')} they take more."
+    )
 
 
 def _note_new_weights(
@@ -194,7 +210,7 @@ def max_positions(model: PreTrainedModel) -> tuple[int | None, bool]:
         return None, False
     has_table = False
     for name, module in model.named_modules():
-        if name.endswith(("position_embeddings", "wpe", "embed_positions")) and isinstance(
+        if name.endswith(_POSITIONS) and isinstance(
             module, torch.nn.Embedding
         ):
             has_table = True

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from autotune.cli.app import main
+from autotune.cli.commands import estimate
 from autotune.cost.memory.trace import TracedWorkload, Untraced
 from autotune.tracing import client
 from autotune.tracing.client import TracingFailedError
@@ -22,6 +24,7 @@ from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
 from tests.autotune.export.jobs import quiet
 from tests.testing.shared import case_folder
 
+GIB = 2**30
 Captured = pytest.CaptureFixture[str]
 Estimate = Callable[..., int]
 
@@ -168,6 +171,31 @@ def test_several_processes_and_the_allocator_of_the_job_count(
     assert {"gradient buckets", "communication buffers"} <= {*names}
 
 
+def test_processes_on_a_cpu_share_its_memory(
+    by_hand: Estimate, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    memory = estimate.read_memory()
+    monkeypatch.setattr(estimate, "read_memory", lambda: replace(memory, available_bytes=8 * GIB))
+    totals = {}
+    for processes in ("1", "4"):
+        assert by_hand("--device", "cpu", "--processes", processes, "--json") == 0
+        device = json.loads(capsys.readouterr().out)["device"]
+        totals[processes] = (device["total_bytes"], device["total_from"])
+    assert totals == {
+        "1": (8 * GIB, "available here now"),
+        "4": (2 * GIB, "a share of what is available here now"),
+    }
+    assert by_hand("--device", "cpu", "--processes", "4") == 0
+    assert "4, on one machine" in capsys.readouterr().out
+
+
+def test_what_is_not_counted_is_told(by_hand: Estimate, capsys: Captured) -> None:
+    assert by_hand("--device-memory", "8GiB") == 0
+    out = capsys.readouterr().out
+    assert "Evaluation and saving are not counted" in out
+    assert "add nothing but their samples, 8.00 KiB each" in out
+
+
 def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
     by_hand: Estimate, capsys: Captured
 ) -> None:
@@ -198,6 +226,8 @@ def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
         (("--device-memory", "24G"), "has half a unit", "24GiB or 24GB"),
         (("--device-memory", "24 gigs"), "is not a size", "6GiB"),
         (("--device-memory", "0GiB"), "is no memory at all", "larger"),
+        (("--device-memory", "5000TiB"), "no device has 5000 TiB", "24GiB"),
+        (("--device", "cpu", "--precision", "fp16"), "fp16 needs a device", "bf16 or fp32"),
         (
             ("--device-memory", "8GiB", "--global-batch-size", "9", "--processes", "2"),
             "cannot be split into 2 processes",

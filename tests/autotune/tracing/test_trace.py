@@ -20,7 +20,7 @@ from autotune.tracing.attention import kernel_for
 from autotune.tracing.made_up import make_up
 from autotune.tracing.request import Target, TraceRequest
 from autotune.tracing.trace import fake_mode, trace
-from autotune.workload.spec import Dtype, Lora, WorkloadSpec
+from autotune.workload.spec import Dtype, Lora, Task, WorkloadSpec
 from tests.autotune.export.jobs import quiet
 from tests.testing.memory_jobs import Job
 
@@ -143,9 +143,9 @@ def test_a_device_keeps_other_things_than_a_cpu() -> None:
     # Dropout keeps a byte an element instead of four, and attention is not written out.
     assert traced(job, CUDA).facts.attention == ("efficient",)
     assert training_law(on_device, 1).peak_bytes(8) < training_law(on_cpu, 1).peak_bytes(8)
-    # Batches wait on the host.
-    assert not on_device.window
-    assert on_cpu.window
+    # Wherever it is trained, all micro-batches of a step wait there.
+    assert [e.size for e in on_device.window] == [e.size for e in on_cpu.window]
+    assert {e.kind for e in on_device.window} == {"activations"}
     checkpointed = traced(job, CUDA).of(EVERY_LAYER)
     assert checkpointed is not None
     assert training_law(checkpointed, 1).peak_bytes(8) < training_law(on_device, 1).peak_bytes(8)
@@ -155,7 +155,8 @@ def test_a_device_keeps_other_things_than_a_cpu() -> None:
     ("dtype", "capability", "has_mask", "heads", "kernel"),
     [
         (torch.bfloat16, (8, 0), False, 2, "flash"),
-        (torch.bfloat16, (7, 5), False, 4, "efficient"),
+        (torch.float16, (7, 5), False, 4, "efficient"),
+        (torch.bfloat16, (7, 5), False, 4, "math"),
         (torch.bfloat16, (8, 0), True, 4, "efficient"),
         (torch.float32, (9, 0), False, 4, "efficient"),
         (torch.float32, (9, 0), False, 2, "math"),
@@ -167,7 +168,10 @@ def test_the_attention_kernel_of_a_cuda_device(
     query = torch.empty(1, 4, 8, 64, dtype=dtype, device="meta")
     key = torch.empty(1, heads, 8, 64, dtype=dtype, device="meta")
     target = Target(kind="cuda", capability=capability)
-    assert kernel_for(target, query=query, key=key, value=key, has_mask=has_mask) == kernel
+    chosen = kernel_for(
+        target, query=query, key=key, value=key, has_mask=has_mask, dtype=query.dtype
+    )
+    assert chosen == kernel
 
 
 class Routed(GPT2LMHeadModel):  # type: ignore[misc]
@@ -264,6 +268,122 @@ def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
     assert found.facts.batch.bytes_per_sample == 32 * 32 * 4 + 8
     assert not found.facts.is_padded
     assert found.facts.notes == ("Images are taken to be 1 × 32 × 32 (channels × height × width).",)
+
+
+SMALL: dict[str, dict[str, object]] = {
+    "bart": {
+        **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 100},
+        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
+        **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 32},
+    },
+    "t5": {
+        **{"d_model": 32, "d_kv": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+        **{"vocab_size": 100, "decoder_start_token_id": 0},
+    },
+    "llama": {
+        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "vocab_size": 100, "eos_token_id": [2, 3]},
+    },
+    "bert": {
+        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "vocab_size": 100},
+    },
+    "clip": {
+        "vision_config": {
+            **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
+            **{"num_attention_heads": 2, "image_size": 48, "patch_size": 16},
+        }
+    },
+}
+
+
+def traced_of(
+    place: Path, kind: str, task: Task, target: Target = CUDA, **changes: object
+) -> TracedWorkload:
+    """A step of a small config alone."""
+    file = place / "config.json"
+    file.write_text(json.dumps({"model_type": kind} | SMALL[kind] | changes))
+    spec = WorkloadSpec(task=task, model_config=str(file), max_length=16, dtype="auto")
+    mode = fake_mode()
+    request = TraceRequest(
+        workload=spec,
+        target=target,
+        forms=PLAIN,
+        is_padded=True,
+        with_evaluation=False,
+    )
+    with quiet():
+        return trace(make_up(spec, place, mode), request, place, mode)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("bart", {}),
+        ("t5", {}),
+        ("llama", {}),
+        ("bert", {"problem_type": "multi_label_classification", "num_labels": 5}),
+        ("bert", {"num_labels": 1}),
+    ],
+    ids=("bart", "t5", "llama", "several classes", "a number"),
+)
+def test_heads_of_classes_get_the_samples_that_they_look_for(
+    tmp_path: Path, kind: str, changes: dict[str, object]
+) -> None:
+    """An end of the text, a token to pad with, labels in the form of their loss."""
+    assert traced_of(tmp_path, kind, "sequence-classification", **changes).untraced == ()
+
+
+def test_the_image_of_a_model_of_images_and_texts_is_as_large_as_its_part_says(
+    tmp_path: Path,
+) -> None:
+    found = traced_of(tmp_path, "clip", "image-classification")
+    assert found.untraced == ()
+    assert "3 × 48 × 48" in found.facts.notes[0]
+
+
+def test_an_attention_that_needs_a_device_is_traced_as_torchs_and_told(tmp_path: Path) -> None:
+    found = traced_of(tmp_path, "llama", "causal-lm", attn_implementation="flash_attention_2")
+    assert found.untraced == ()
+    assert "flash_attention_2" in found.facts.notes[0]
+    plain = traced_of(tmp_path, "llama", "causal-lm")
+    assert training_law(found.steps[0], 1).peak(8) == training_law(plain.steps[0], 1).peak(8)
+
+
+def test_quantised_weights_that_a_config_cannot_have_are_told(tmp_path: Path) -> None:
+    found = traced_of(
+        tmp_path,
+        "llama",
+        "causal-lm",
+        dtype="bfloat16",
+        quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True},
+    )
+    assert found.untraced == ()
+    assert found.facts.weights == "bfloat16"
+    (note,) = found.facts.notes
+    assert "quantised weights (bitsandbytes)" in note
+
+
+def test_half_precision_before_ampere_writes_attention_out_in_bf16_alone(tmp_path: Path) -> None:
+    turing = Target(kind="cuda", capability=(7, 5))
+    kernels = {
+        dtype: traced_of(tmp_path, "bert", "masked-lm", turing, dtype=dtype).facts.attention
+        for dtype in ("float16", "bfloat16")
+    }
+    assert kernels == {"float16": ("efficient",), "bfloat16": ("math",)}
+
+
+def test_bf16_that_stands_for_fp16_has_the_kernels_of_fp16(tmp_path: Path) -> None:
+    spec = WorkloadSpec(
+        task="causal-lm", model_config=write_config(tmp_path), max_length=32, precision="fp16"
+    )
+    mode = fake_mode()
+    request = TraceRequest(
+        workload=spec, target=Target(kind="cuda", capability=(7, 5)), forms=PLAIN
+    )
+    with quiet():
+        found = trace(make_up(spec, tmp_path, mode), request, tmp_path, mode)
+    assert found.facts.attention == ("efficient",)
 
 
 def test_a_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:

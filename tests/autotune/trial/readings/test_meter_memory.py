@@ -206,9 +206,14 @@ def test_a_device_that_was_filled_beyond_the_limit_says_how_far(
     monkeypatch.setattr(
         meter, "read_peak", lambda device, others: AcceleratorPeak(3 * GIB, 4 * GIB, GIB)
     )
+    moved: list[torch.device] = []
+    monkeypatch.setattr(meter, "send_to_device", lambda batch, device: moved.append(device) or batch)
     stepper = Skipping(0)
     stepper.device = torch.device("cuda")
+    stepper.configuration = replace(stepper.configuration, accumulation_steps=3)
     memory = memory_of(stepper, limit_bytes=5 * GIB)
+    # All micro-batches of a step wait on the device, since the loader puts them there.
+    assert moved == [stepper.device] * 3
     assert (memory.allocated_bytes, memory.reserved_bytes) == (3 * GIB, 4 * GIB)
     assert (memory.outside_bytes, memory.total_bytes) == (GIB, 5 * GIB)
     with pytest.raises(DeviceLimitExceeded) as caught:
