@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 NUM_ROWS = 4096
 """Rows that the made-up data claims to have."""
-_OWN_ATTENTION = ("eager", "sdpa")
-"""Kinds of attention that torch itself can compute on a CPU."""
 USUAL_IMAGE_SIZE = 224
 """Pixels of a side, where the config does not tell."""
 
@@ -58,7 +56,7 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
     notes: list[str] = []
     recipe = recipe_class(spec.task)
     config = models.load_config(spec)
-    _take_own_attention(config, notes)
+    models.take_own_attention(config, notes)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
     _, weights_from = models.weights_dtype(spec, config)
     with mode, _undrawn():
@@ -154,18 +152,6 @@ def _stack(rows: list[Row]) -> Batch:
 def _tensor(value: object) -> torch.Tensor:
     assert isinstance(value, torch.Tensor)
     return value
-
-
-def _take_own_attention(config: PretrainedConfig, notes: list[str]) -> None:
-    """Lets transformers choose an attention that runs on a CPU, where the config wants another."""
-    named = getattr(config, "_attn_implementation", None)
-    if named in (None, *_OWN_ATTENTION):
-        return
-    config._attn_implementation = None
-    notes.append(
-        f"The config asks for the attention {named}, which runs on a device alone; it is traced as "
-        "that of torch, which takes as much or, for the masks of padded samples, more."
-    )
 
 
 def _first(value: object) -> int | None:

@@ -47,7 +47,12 @@ class Pair:
         events = []
         for note in notes:
             self._first[note.storage] = self._second[note.storage] = len(self._allocations)
-            events.append(self._allocated(note, _constant(note), "weights"))
+            if note.phase == "optimizer":
+                # An optimizer may have its state before it has stepped.
+                before = note._replace(phase="setup")
+                events.append(self._allocated(before, _constant(note), "optimizer"))
+            else:
+                events.append(self._allocated(note, _constant(note), "weights"))
         return tuple(events)
 
     def both(self, notes: Notes, others: Notes) -> Events:

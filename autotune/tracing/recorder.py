@@ -135,6 +135,16 @@ class Recorder(TorchDispatchMode):
             self._layer = self._layers.of_weight(tensor, self._layer)
             self._add(tensor, "", "")
 
+    def watch_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notes what an optimizer has made before its first step."""
+        self.phase = "optimizer"
+        for parameter, entries in optimizer.state.items():
+            self._layer = self._layers.of_weight(parameter, self._layer)
+            for value in entries.values():
+                if isinstance(value, torch.Tensor):
+                    self._add(value, "", "")
+        self.phase = "setup"
+
     def _come_and_go(self, scratch: Scratch, module: str, operator: str) -> None:
         number = self._num_storages
         self._num_storages += 1

@@ -191,6 +191,7 @@ class StepTracer:
         self._batches.look_at(self.stepper)
         with self.recording():
             self.recorder.watch(tensors_of(self.stepper.workload.model))
+            self.recorder.watch_state(self.stepper.optimizer)
             recorded = [self._step(size) for size in (low, high, 1)]
             try:
                 setup, (first, large, one) = self._whole(recorded)

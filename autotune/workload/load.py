@@ -64,6 +64,8 @@ def load(
     columns = choose(spec.columns, spec.task, names)
     raw = drop_blank(raw, columns, spec, notes)
     config = models.load_config(spec)
+    if not trains_here:
+        models.take_own_attention(config, notes)
     tokenizer = load_tokenizer(spec, notes)
     recipe = recipe_class(spec.task)(columns=columns, tokenizer=tokenizer, packing=spec.packing)
     recipe.learn_labels(raw)

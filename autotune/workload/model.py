@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 
+_OWN_ATTENTION = (None, "eager", "sdpa")
+"""Kinds of attention that torch itself computes, wherever it runs; None lets it choose."""
 _POSITIONS = ("position_embeddings", "wpe", "embed_positions", "positions_embed")
 """How tables of positions are called."""
 _AUTO_BY_DEFAULT = 'defaults to `"auto"`'
@@ -73,6 +75,18 @@ def _check_type(source: str) -> None:
         )
 
 
+def take_own_attention(config: PretrainedConfig, notes: list[str]) -> None:
+    """Lets transformers choose an attention that runs on a CPU, where the config wants another."""
+    named = getattr(config, "_attn_implementation", None)
+    if named in _OWN_ATTENTION:
+        return
+    config._attn_implementation = None
+    notes.append(
+        f"The config asks for the attention {named}, which runs on a device alone; it is traced as "
+        "that of torch, which takes as much or, for the masks of padded samples, more."
+    )
+
+
 def _check_head(spec: WorkloadSpec, config: PretrainedConfig, auto_model: str) -> None:
     """Raises where the architecture has no head for the task.
 
@@ -116,9 +130,12 @@ def build_model(
     options = {_dtype_option(config): dtype, "trust_remote_code": spec.trust_remote_code}
     _check_head(spec, config, auto_model)
     transformers.set_seed(spec.seed)
+    named = getattr(config, "_attn_implementation", None)
     with foreign_errors(
         f"The model {source}",
-        remedy=f"Choose a model that {auto_model} supports, or another --task.",
+        remedy=f"Choose a model that {auto_model} supports, or another --task."
+        if named in _OWN_ATTENTION
+        else f"Install what the attention {named} of its config needs, or write sdpa there.",
     ):
         if spec.model is None:
             _note_quantised(config, dtype, notes)

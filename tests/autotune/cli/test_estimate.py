@@ -125,6 +125,15 @@ def test_a_picture_holds_every_entry(by_hand: Estimate, tmp_path: Path, capsys: 
         assert f"kind-activations-{number}" in marks
 
 
+def test_a_name_with_dollar_signs_is_no_formula(by_hand: Estimate, capsys: Captured) -> None:
+    from autotune.export import memory_picture
+
+    assert by_hand("--device", "H200", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    document["workload"]["name"] = "a$\\b$"
+    assert "a$\\b$ on H200" in memory_picture.draw(document)
+
+
 def test_a_repeated_question_is_answered_without_tracing(
     by_hand: Estimate, asked: list[TraceRequest], capsys: Captured
 ) -> None:

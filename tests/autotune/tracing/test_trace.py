@@ -174,6 +174,37 @@ def test_the_attention_kernel_of_a_cuda_device(
     assert chosen == kernel
 
 
+@pytest.mark.parametrize("is_own", [False, True], ids=("the Trainer's", "the user's"))
+def test_state_that_an_optimizer_is_made_with_is_counted_under_every_form(
+    tmp_path: Path, is_own: bool
+) -> None:
+    """On a device, where many are stepped at once by an operator that returns nothing."""
+    workload = Job(family="GPT-2", optim="adagrad").load()
+    if is_own:
+        own = torch.optim.Adagrad(workload.model.parameters())
+        workload = replace(workload, optimizers=(own, None))
+    request = TraceRequest(
+        workload=WorkloadSpec(task="causal-lm"), target=CUDA, forms=BOTH, with_evaluation=False
+    )
+    with quiet():
+        found = trace(workload, request, tmp_path, fake_mode())
+    assert found.untraced == ()
+    for step in found.steps:
+        kinds = {kind: size.at(1) for kind, size in static_sizes(step).items()}
+        assert kinds["optimizer"] == pytest.approx(kinds["weights"], rel=0.01)
+        assert training_law(step, 1).peak(4).by_kind["optimizer"] == kinds["optimizer"]
+
+
+def test_compilation_is_left_out_with_all_that_would_switch_it_on(tmp_path: Path) -> None:
+    workload = Job(family="GPT-2").load()
+    compiled = {"torch_compile": True, "torch_compile_backend": "inductor"}
+    request = TraceRequest(workload=WorkloadSpec(task="causal-lm"), forms=PLAIN)
+    with quiet():
+        found = trace(replace(workload, arguments=compiled), request, tmp_path, fake_mode())
+    assert found.untraced == ()
+    assert any("Compilation is left out" in note for note in found.facts.notes)
+
+
 class Routed(GPT2LMHeadModel):  # type: ignore[misc]
     """Asks for rows that only real values can tell."""
 

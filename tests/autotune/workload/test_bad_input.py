@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -297,6 +298,25 @@ def test_an_optimizer_of_a_package_that_is_missing(
 ) -> None:
     message = refused(load_here, replace(classify, optim=optim), UsageError)
     assert f"needs the package {package}," in message
+
+
+def test_an_attention_whose_package_is_missing(
+    classify: WorkloadSpec, bert: str, tmp_path: Path, load_here: Load
+) -> None:
+    place = tmp_path / "flash"
+    shutil.copytree(bert, place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(
+        json.dumps(config | {"attn_implementation": "flash_attention_2"})
+    )
+    spec = replace(classify, model_config=str(place))
+    message = refused(load_here, spec)
+    assert message.endswith(
+        "Install what the attention flash_attention_2 of its config needs, or write sdpa there."
+    )
+    # A device that is elsewhere may have it.
+    found = load(spec, tmp_path / "scratch", tmp_path, trains_here=False)
+    assert any("asks for the attention flash_attention_2" in note for note in found.facts.notes)
 
 
 def test_fp16_is_loaded_for_a_device_that_is_elsewhere(
