@@ -146,7 +146,11 @@ class _Repeated(torch.utils.data.Dataset[Row]):
 
 
 def _stack(rows: list[Row]) -> Batch:
-    return {name: torch.stack([_tensor(row[name]) for row in rows]) for name in rows[0]}
+    """A batch of the same row over and over, which is in memory once."""
+    return {
+        name: (tensor := _tensor(value)).expand(len(rows), *tensor.shape)
+        for name, value in rows[0].items()
+    }
 
 
 def _tensor(value: object) -> torch.Tensor:

@@ -236,6 +236,11 @@ def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
         (("--device-memory", "24 gigs"), "is not a size", "6GiB"),
         (("--device-memory", "0GiB"), "is no memory at all", "larger"),
         (("--device-memory", "5000TiB"), "no device has 5000 TiB", "24GiB"),
+        (
+            ("--device-memory", "8GiB", "--global-batch-size", "10000000000"),
+            "more samples than an optimizer step can have",
+            "not tokens",
+        ),
         (("--device", "cpu", "--precision", "fp16"), "fp16 needs a device", "bf16 or fp32"),
         (
             ("--device-memory", "8GiB", "--global-batch-size", "9", "--processes", "2"),

@@ -259,6 +259,10 @@ def test_a_config_alone_is_traced_on_samples_of_the_length_asked_for(tmp_path: P
         request = TraceRequest(workload=spec, target=CUDA, forms=(NO_CHECKPOINTING,))
         found = trace(workload, request, tmp_path, mode)
     assert found.untraced == ()
+    # Long samples are many tokens, and on this machine only one of them is held.
+    tokens = workload.data_collator(workload.longest_rows(64))["input_ids"]
+    assert tokens.shape == (64, 32)
+    assert tokens.untyped_storage().nbytes() == 32 * 8
     facts = found.facts
     assert (facts.sequence_length, facts.precision, facts.target) == (32, "fp16", "cuda")
     assert facts.num_trainable_parameters < facts.num_parameters / 10
