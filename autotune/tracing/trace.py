@@ -124,6 +124,10 @@ class _Trace:
         changes: dict[str, object] = {"use_cpu": True, "tf32": None, "group_by_length": None}
         if arguments.get("fp16"):
             changes |= {"fp16": None, "bf16": True}
+        if self._request.target.kind == "cuda" and _has_convolutions(workload.model):
+            self._notes.append(
+                "What convolutions work in on the device is not counted: keep more of it free."
+            )
         if workload.facts.precision == "fp16":
             self._notes.append("fp16 is traced as bf16, which takes as many bytes.")
         for name, note in _LEFT_OUT.items():
@@ -234,6 +238,13 @@ class _Trace:
             weights=self._weights,
             weights_from=facts.weights_from,
         )
+
+
+def _has_convolutions(model: torch.nn.Module) -> bool:
+    """Whether there are some beyond those that cut an image into pieces."""
+    from torch.nn.modules.conv import _ConvNd
+
+    return any(isinstance(m, _ConvNd) and m.kernel_size != m.stride for m in model.modules())
 
 
 def _state_of(optimizer: object) -> dict[torch.Tensor, dict[str, object]]:

@@ -323,6 +323,7 @@ SMALL: dict[str, dict[str, object]] = {
         **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
         **{"num_attention_heads": 2, "vocab_size": 100},
     },
+    "resnet": {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1]},
     "clip": {
         "vision_config": {
             **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
@@ -375,6 +376,12 @@ def test_the_image_of_a_model_of_images_and_texts_is_as_large_as_its_part_says(
     found = traced_of(tmp_path, "clip", "image-classification")
     assert found.untraced == ()
     assert "3 × 48 × 48" in found.facts.notes[0]
+
+
+def test_what_convolutions_work_in_is_said_not_to_be_counted(tmp_path: Path) -> None:
+    for kind, is_told in (("clip", False), ("resnet", True)):
+        found = traced_of(tmp_path, kind, "image-classification")
+        assert any("convolutions" in note for note in found.facts.notes) is is_told
 
 
 def test_an_attention_that_needs_a_device_is_traced_as_torchs_and_told(tmp_path: Path) -> None:
