@@ -8,6 +8,7 @@ plain arithmetic. What kernels allocate for themselves is noted as far as it gro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -25,6 +26,11 @@ _FLASH_ALIGNMENT = 8
 _MASK_ALIGNMENT = 16
 _ROWS_OF_BLOCK = 128
 """Queries that the backward pass of flash attention works on at once."""
+_TILE = 64
+"""Numbers of a side of the tiles that the memory-efficient kernel adds up gradients in."""
+_TILE_HEAD_BYTES = 16
+_FIRST_WITH_SPLIT_KEYS = (7, 0)
+"""Devices before add up fp32 where it is in the end."""
 
 
 def kernel_for(
@@ -154,10 +160,37 @@ def _inside_flash_backward(arguments: Sequence[object]) -> Scratch:
     return Scratch(num_bytes)
 
 
-def inside_kernels() -> Mapping[object, Inside]:
+def _inside_efficient_backward(target: Target, arguments: Sequence[object]) -> Scratch:
+    """Row sums, and the gradient of the queries in fp32, which parts of the keys add to in turn.
+
+    From `workspace_size` in torch's `mem_eff_attention/kernel_backward.h`, which the installed one
+    holds; with heads of more than 128 numbers, those of keys and values wait there too.
+    """
+    query, key, value = arguments[1:4]
+    assert isinstance(query, torch.Tensor)
+    assert isinstance(key, torch.Tensor)
+    assert isinstance(value, torch.Tensor)
+    batch, heads, rows, size = query.shape
+    is_half = query.dtype in _HALF
+    block = _TILE if size <= _TILE else 2 * _TILE
+    num_bytes = 4 * rows
+    if is_half or (target.capability or _FIRST_WITH_BF16) >= _FIRST_WITH_SPLIT_KEYS:
+        tiles = -(-rows // block) * -(-size // _TILE)
+        num_bytes += tiles * (_TILE_HEAD_BYTES + 4 * block * _TILE)
+    if is_half and size > 2 * _TILE:
+        num_bytes += sum(4 * _TILE * block * -(-t.shape[-1] // block) for t in (key, value))
+    return Scratch(batch * heads * num_bytes)
+
+
+def inside_kernels(target: Target) -> Mapping[object, Inside]:
     """What kernels allocate for themselves, by their operators."""
     aten = torch.ops.aten
-    return {aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward}
+    return {
+        aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward,
+        aten._scaled_dot_product_efficient_attention_backward.default: partial(
+            _inside_efficient_backward, target
+        ),
+    }
 
 
 def _efficient(

@@ -124,7 +124,7 @@ def as_on(
             yield None
         return
     attention = Attention(target, is_fp16=is_fp16)
-    recorder.inside = inside_kernels()
+    recorder.inside = inside_kernels(target)
     table: dict[Function, Function] = {
         function: _in_full_precision(function) for function in _IN_FULL_PRECISION
     }

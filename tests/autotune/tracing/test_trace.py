@@ -16,7 +16,7 @@ from autotune.cost.memory.evaluation import evaluation_law
 from autotune.cost.memory.law import static_sizes, training_law
 from autotune.cost.memory.trace import TracedWorkload
 from autotune.errors import WorkloadError
-from autotune.tracing.attention import kernel_for
+from autotune.tracing.attention import inside_kernels, kernel_for
 from autotune.tracing.made_up import make_up
 from autotune.tracing.request import Target, TraceRequest
 from autotune.tracing.trace import fake_mode, trace
@@ -203,6 +203,29 @@ def test_compilation_is_left_out_with_all_that_would_switch_it_on(tmp_path: Path
         found = trace(replace(workload, arguments=compiled), request, tmp_path, fake_mode())
     assert found.untraced == ()
     assert any("Compilation is left out" in note for note in found.facts.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "size", "num_bytes"),
+    [
+        # Two tiles of 64 rows and 64 numbers for the 100 rows of each head, and a sum a row.
+        (torch.bfloat16, (8, 0), 64, 2 * (16 + 4 * 64 * 64) + 400),
+        (torch.float32, (8, 0), 64, 2 * (16 + 4 * 64 * 64) + 400),
+        (torch.float32, (6, 1), 64, 400),
+        # One tile of 128 rows; the heads have two, or four and tiles of keys and values.
+        (torch.float16, (7, 5), 128, 2 * (16 + 4 * 128 * 64) + 400),
+        (torch.float16, (8, 0), 256, 4 * (16 + 4 * 128 * 64) + 2 * 4 * 64 * 256 + 400),
+    ],
+)
+def test_the_efficient_kernel_adds_gradients_up_in_memory_of_its_own(
+    dtype: torch.dtype, capability: tuple[int, int], size: int, num_bytes: int
+) -> None:
+    inside = inside_kernels(Target(kind="cuda", capability=capability))
+    query = torch.empty(2, 4, 100, size, dtype=dtype, device="meta")
+    backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+    scratch = inside[backward]([query] * 4)
+    assert scratch is not None
+    assert scratch.num_bytes == 2 * 4 * num_bytes
 
 
 class Routed(GPT2LMHeadModel):  # type: ignore[misc]
