@@ -27,6 +27,8 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
 _GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
+_PICKS = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default)
+"""Operators that take what a list of indices picks."""
 _JOINS = (torch.ops.aten.stack.default, torch.ops.aten.cat.default)
 _MANY_LAYERS = 3
 """A layer has to do with its neighbour; what joins more has to do with the whole stack."""
@@ -333,11 +335,31 @@ class Recorder(TorchDispatchMode):
     ) -> object:
         """An operator whose result has a shape that values decide."""
         try:
+            if func in _PICKS:
+                return func(args[0], self._places_of(args[1]), *args[2:], **kwargs)
             value = shadows.computed(func, args, kwargs)
         except shadows.Unknown:
             # Its own error names the operator.
             return func(*args, **kwargs)
         return shadows.with_value(self._mode, value)
+
+
+    def _places_of(self, indices: object) -> list[object]:
+        """Indices with the places of truths instead of the truths.
+
+        Raises:
+            Unknown: The batch does not determine them.
+        """
+        assert isinstance(indices, list | tuple)
+        found: list[object] = []
+        for index in indices:
+            if isinstance(index, torch.Tensor) and index.dtype is torch.bool:
+                found += (
+                    shadows.with_value(self._mode, places) for places in shadows.places_of(index)
+                )
+            else:
+                found.append(index)
+        return found
 
 
 def _holders(tensor: object) -> tuple[int, int]:

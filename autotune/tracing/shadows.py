@@ -92,6 +92,16 @@ def computed(
     return found
 
 
+def places_of(truths: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where a tensor of truths is true, by dimension.
+
+    Raises:
+        Unknown: The batch does not determine it.
+    """
+    with no_dispatch():
+        return value_of(truths).nonzero(as_tuple=True)
+
+
 def scalar(tensor: torch.Tensor) -> tuple[Scalar, bool]:
     """The number that a tensor of one element holds, and whether it is known.
 
