@@ -70,9 +70,13 @@ class Batches:
         if stepper.workload.count_rows is not None:
             # The rows are joined into one, so that they cannot be told apart afterwards.
             return stepper.collate(stepper.workload.longest_rows(1) * size)
-        total = num_rows(self._whole)
+        whole = self._whole
+        if size == 1:
+            # A row alone is as wide as itself, whatever the longest of each field.
+            whole = stepper.collate(stepper.workload.longest_rows(1))
+        total = num_rows(whole)
         batch: Batch = {}
-        for name, value in self._whole.items():
+        for name, value in whole.items():
             if isinstance(value, torch.Tensor) and value.ndim and value.shape[0] == total:
                 repeats = -(-size // total)
                 value = value[:size] if repeats == 1 else torch.cat([value] * repeats)[:size]

@@ -164,8 +164,8 @@ def _prepare(
             f"{len(lengths) - len(keep)} of {len(lengths)} rows are left out, since they have "
             f"fewer than {recipe.least_tokens} tokens."
         )
-        dataset, lengths = dataset.select(keep), [lengths[i] for i in keep]
-    return dataset, MapRows(dataset=dataset, lengths=lengths, seed=spec.seed)
+        dataset, by_field = dataset.select(keep), [by_field[i] for i in keep]
+    return dataset, MapRows(dataset=dataset, by_field=by_field, seed=spec.seed)
 
 
 def _prepare_stream(
