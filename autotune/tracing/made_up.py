@@ -16,6 +16,7 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autotune.errors import WorkloadError
+from autotune.tracing.numbers import Numbers
 from autotune.workload import model as models
 from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
@@ -59,7 +60,7 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
     models.take_own_attention(config, notes)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
     _, weights_from = models.weights_dtype(spec, config)
-    with mode, _undrawn():
+    with mode, Numbers(), _undrawn():
         base = models.build_model(config_only, config, recipe.auto_model, notes)
         model: torch.nn.Module = base
         if spec.lora is not None:

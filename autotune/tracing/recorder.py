@@ -341,6 +341,8 @@ class Recorder(TorchDispatchMode):
         except shadows.Unknown:
             # Its own error names the operator.
             return func(*args, **kwargs)
+        if isinstance(value, tuple):
+            return tuple(shadows.with_value(self._mode, one) for one in value)
         return shadows.with_value(self._mode, value)
 
 

@@ -129,6 +129,9 @@ def build_model(
     dtype, _ = weights_dtype(spec, config)
     options = {_dtype_option(config): dtype, "trust_remote_code": spec.trust_remote_code}
     _check_head(spec, config, auto_model)
+    if getattr(config, "architectures", ()) is None:
+        # Where there are several heads, transformers looks through them for the one to take.
+        config.architectures = []
     transformers.set_seed(spec.seed)
     named = getattr(config, "_attn_implementation", None)
     with foreign_errors(

@@ -346,6 +346,11 @@ SMALL: dict[str, dict[str, object]] = {
         **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
         **{"num_attention_heads": 2, "vocab_size": 100},
     },
+    "convnext": {"hidden_sizes": [8, 8], "depths": [2, 1], "num_stages": 2, "image_size": 64},
+    "deit": {
+        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
+        **{"num_attention_heads": 2, "image_size": 48, "patch_size": 16},
+    },
     "resnet": {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1]},
     "clip": {
         "vision_config": {
@@ -357,12 +362,18 @@ SMALL: dict[str, dict[str, object]] = {
 
 
 def traced_of(
-    place: Path, kind: str, task: Task, target: Target = CUDA, **changes: object
+    place: Path,
+    kind: str,
+    task: Task,
+    target: Target = CUDA,
+    *,
+    max_length: int = 16,
+    **changes: object,
 ) -> TracedWorkload:
     """A step of a small config alone."""
     file = place / "config.json"
     file.write_text(json.dumps({"model_type": kind} | SMALL[kind] | changes))
-    spec = WorkloadSpec(task=task, model_config=str(file), max_length=16, dtype="auto")
+    spec = WorkloadSpec(task=task, model_config=str(file), max_length=max_length, dtype="auto")
     mode = fake_mode()
     request = TraceRequest(
         workload=spec,
@@ -399,6 +410,23 @@ def test_the_image_of_a_model_of_images_and_texts_is_as_large_as_its_part_says(
     found = traced_of(tmp_path, "clip", "image-classification")
     assert found.untraced == ()
     assert "3 × 48 × 48" in found.facts.notes[0]
+
+
+def test_a_bias_that_is_learned_may_be_of_any_length(tmp_path: Path) -> None:
+    """The kernel wants it aligned, and its gradient is."""
+    found = traced_of(tmp_path, "t5", "seq2seq-lm", max_length=27)
+    assert found.untraced == ()
+    assert found.facts.attention == ("efficient",)
+
+
+def test_rates_that_layers_read_off_a_line_are_known(tmp_path: Path) -> None:
+    found = traced_of(tmp_path, "convnext", "image-classification", drop_path_rate=0.5)
+    assert found.untraced == ()
+
+
+def test_a_config_without_a_class_takes_the_first_head_of_its_kind(tmp_path: Path) -> None:
+    found = traced_of(tmp_path, "deit", "image-classification", architectures=None)
+    assert found.facts.model_class == "DeiTForImageClassification"
 
 
 def test_what_convolutions_work_in_is_said_not_to_be_counted(tmp_path: Path) -> None:

@@ -132,10 +132,8 @@ def test_evaluation_has_a_law_and_a_size_of_its_own() -> None:
     assert known.evaluation_batch_size(1400 * MIB) == 128
     assert known.evaluation_bytes(128) == (450 + 300 + 640) * MIB
     on_card = foresight(replace(traced(), evaluation=evaluation), CARD)
-    # There each block has a segment, of whole two MiB, and the workspaces stand beside them.
-    assert on_card.evaluation_bytes(128) == pytest.approx(
-        500e6 + (300 + 640) * MIB + 2 * 8_519_680 + 4 * MIB, abs=4 * MIB
-    )
+    # There each large block has a segment, and the workspaces fill two of 20 MiB.
+    assert on_card.evaluation_bytes(128) == 500_000_000 + (300 + 640 + 2 * 20) * MIB
     raised = replace(known, raised_by=1.2)
     assert raised.evaluation_batch_size(1400 * MIB) == 64
     keeping = replace(evaluation, kept=Size(constant_bytes=0.0, bytes_per_sample=MIB))
