@@ -37,7 +37,9 @@ def parse_bytes(text: str) -> int:
         raise ValueError(f"{text!r} is not a size: write for example 6GiB, 512MiB or 4000000000")
     size = float(match[1]) * _BYTES[unit]
     if math.isinf(size):
-        raise ValueError(f"{_shortened(text)!r} is not a size of any machine: write for example 6GiB")
+        raise ValueError(
+            f"{_shortened(text)!r} is not a size of any machine: write for example 6GiB"
+        )
     num_bytes = int(size)
     if num_bytes < 1:
         raise ValueError(f"{text!r} is no memory at all")
@@ -61,7 +63,9 @@ def parse_seconds(text: str) -> float:
     if seconds <= 0:
         raise ValueError(f"{text!r} is no time at all")
     if math.isinf(seconds):
-        raise ValueError(f"{_shortened(text)!r} is not a time that anybody has: write for example 10m")
+        raise ValueError(
+            f"{_shortened(text)!r} is not a time that anybody has: write for example 10m"
+        )
     return seconds
 
 

@@ -22,7 +22,7 @@ from autotune.request import Request
 from autotune.run_directory import find
 from autotune.sharing import check_shared, shared_goal, starting_global_batch_size
 from autotune.units import parse_bytes, parse_seconds
-from autotune.workload.resolve import check_is_config
+from autotune.workload.resolve import check_config
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 
 _TASK_OF_COLUMN: Mapping[str, Task] = {
@@ -35,6 +35,7 @@ _TASK_OF_COLUMN: Mapping[str, Task] = {
     "label_column": "sequence-classification",
 }
 _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
+    "T5WithLMHeadModel": "seq2seq-lm",
     "ForCausalLM": "causal-lm",
     "LMHeadModel": "causal-lm",
     "ForMaskedLM": "masked-lm",
@@ -207,9 +208,8 @@ def _must_be_there(what: str, value: str | None) -> None:
         return
     path = Path(value).expanduser()
     if path.exists():
-        file = path / "config.json" if path.is_dir() else path
-        if what != "dataset" and file.exists():
-            check_is_config(file)
+        if what != "dataset":
+            check_config(str(path))
         return
     if value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix:
         raise WorkloadError(

@@ -168,9 +168,7 @@ def _first(value: object) -> int | None:
 
 def _text(config: PretrainedConfig, num_tokens: int) -> torch.Tensor:
     """Tokens of no special meaning, but for the one that ends them, which some heads look for."""
-    special = {
-        _first(value) for name, value in vars(config).items() if name.endswith("_token_id")
-    }
+    special = {_first(value) for name, value in vars(config).items() if name.endswith("_token_id")}
     plain = next(number for number in itertools.count(1) if number not in special)
     tokens = torch.full((num_tokens,), plain, dtype=torch.int64)
     end = _first(getattr(config, "eos_token_id", None))

@@ -21,6 +21,9 @@ _SOURCES = (torch.ops.aten.linspace.default,)
 class Numbers(TorchDispatchMode):
     """A dispatch mode that follows the numbers; entered inside a `FakeTensorMode`."""
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(
         self,
         func: torch._ops.OpOverload,

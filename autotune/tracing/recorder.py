@@ -345,7 +345,6 @@ class Recorder(TorchDispatchMode):
             return tuple(shadows.with_value(self._mode, one) for one in value)
         return shadows.with_value(self._mode, value)
 
-
     def _places_of(self, indices: object) -> list[object]:
         """Indices with the places of truths instead of the truths.
 

@@ -38,7 +38,9 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     _check_type(source)
     with foreign_errors(
         f"The model {source}",
-        remedy="Give a directory with a config.json, a hub id, or --model-config.",
+        remedy="Mend its config, or give the config.json that `save_pretrained` wrote."
+        if Path(source).exists()
+        else "Give a directory with a config.json, a hub id, or --model-config.",
     ):
         return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
 
@@ -230,9 +232,7 @@ def max_positions(model: PreTrainedModel) -> tuple[int | None, bool]:
         return None, False
     has_table = False
     for name, module in model.named_modules():
-        if name.endswith(_POSITIONS) and isinstance(
-            module, torch.nn.Embedding
-        ):
+        if name.endswith(_POSITIONS) and isinstance(module, torch.nn.Embedding):
             has_table = True
             if name.endswith("position_embeddings") and module.padding_idx is not None:
                 limit = min(limit, module.num_embeddings - module.padding_idx - 1)
@@ -285,6 +285,9 @@ def weights_dtype(spec: WorkloadSpec, config: PretrainedConfig) -> tuple[torch.d
 
     Left to itself, a model that is made of a config has its weights as that says. So it is with one
     that is loaded, where the installed transformers goes by the config; before, it took fp32.
+
+    Raises:
+        WorkloadError: The config names one that nothing can be trained in.
     """
     import torch
     from transformers import PreTrainedModel
@@ -299,6 +302,12 @@ def weights_dtype(spec: WorkloadSpec, config: PretrainedConfig) -> tuple[torch.d
     if isinstance(named, str):
         named = getattr(torch, named, None)
     if isinstance(named, torch.dtype):
+        if not named.is_floating_point or named.itemsize < torch.float16.itemsize:
+            raise WorkloadError(
+                f"The config of the model holds weights in {str(named).removeprefix('torch.')}, "
+                "which are not trained.",
+                "Say what they are held in while they are, for example --dtype bfloat16.",
+            )
         return named, "as the model's config says"
     return torch.float32, "since the model's config names no number format"
 

@@ -64,7 +64,7 @@ def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> 
         dataset=_place(spec.dataset, working_directory, "dataset", "dataset"),
     )
     for place in (spec.model, spec.model_config):
-        _check_config(place)
+        check_config(place)
     _check_weights(spec.model)
     source_of(spec)
     columns = header_of(spec)
@@ -88,7 +88,7 @@ def resolve_model(spec: WorkloadSpec, working_directory: Path) -> WorkloadSpec:
         model_config=_place(spec.model_config, working_directory, "model", "model config"),
     )
     for place in (spec.model, spec.model_config):
-        _check_config(place)
+        check_config(place)
     return spec
 
 
@@ -167,7 +167,12 @@ def _near(path: Path) -> str | None:
     return f"Did you mean {path.parent / near[0]}?" if near else None
 
 
-def _check_config(place: str | None) -> None:
+def check_config(place: str | None) -> None:
+    """Raises where a place that is here holds no config of a model.
+
+    Raises:
+        WorkloadError: That is so.
+    """
     if place is None:
         return
     path = Path(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -142,6 +143,11 @@ def _target(reader: Reader, chosen: options.Estimate, processes: int) -> Target:
         else:
             total_from = "as given"
         return Target(name="CPU", kind="cpu", total_bytes=given, total_from=total_from)
+    if re.fullmatch(r"(gpu|cuda|hip|xpu|mps)(:\d+)?", name.lower()):
+        raise UsageError(
+            f"{reader.flag('device')} takes the name of a make, and {name} is none.",
+            "Leave it out for the device of this machine, or name one, such as RTX 4090.",
+        )
     try:
         known = devices.find(name)
     except UsageError as error:

@@ -20,6 +20,7 @@ from autotune.tracing import client
 from autotune.tracing.client import TracingFailedError
 from autotune.tracing.request import TraceRequest
 from autotune.workload.spec import WorkloadSpec
+from probes.memory import read_memory
 from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
 from tests.autotune.export.jobs import quiet
 from tests.testing.shared import case_folder
@@ -183,8 +184,8 @@ def test_several_processes_and_the_allocator_of_the_job_count(
 def test_processes_on_a_cpu_share_its_memory(
     by_hand: Estimate, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    memory = estimate.read_memory()
-    monkeypatch.setattr(estimate, "read_memory", lambda: replace(memory, available_bytes=8 * GIB))
+    memory = replace(read_memory(), available_bytes=8 * GIB)
+    monkeypatch.setattr(estimate, "read_memory", lambda: memory)
     totals = {}
     for processes in ("1", "4"):
         assert by_hand("--device", "cpu", "--processes", processes, "--json") == 0
@@ -231,6 +232,7 @@ def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
         (("--dtype", "bf16", "--device-memory", "8GiB"), "--dtype cannot be 'bf16'", "bfloat16"),
         (("--device-memory", "8GiB", "--picture", "."), "draws SVG", ".svg"),
         (("--device", "RTX 4900"), "--device: There is no device 'RTX 4900'", "RTX 4090"),
+        (("--device", "cuda:0"), "the name of a make, and cuda:0 is none", "Leave it out"),
         (("--device", "A100"), "may be several devices", "A100 40GB, A100 80GB"),
         (("--device-memory", "24G"), "has half a unit", "24GiB or 24GB"),
         (("--device-memory", "24 gigs"), "is not a size", "6GiB"),
@@ -286,6 +288,24 @@ def test_a_config_that_says_no_task_is_asked_for_one(
     assert "There is no model to train." in capsys.readouterr().err
     assert main(["estimate", "--model-config", "gone.json", "--device-memory", "8GiB"]) == 2
     assert "gone.json does not exist" in capsys.readouterr().err
+
+
+def test_a_directory_without_a_config_is_told_before_the_task_is_asked_for(
+    by_hand: Estimate, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["estimate", "--model", "empty", "--device-memory", "8GiB"]) == 2
+    assert "has no config.json" in capsys.readouterr().err
+
+
+def test_an_old_name_of_a_class_tells_the_task(
+    by_hand: Estimate, tmp_path: Path, asked: list[TraceRequest]
+) -> None:
+    place = config(tmp_path, architectures=["T5WithLMHeadModel"], model_type="t5")
+    assert main(["estimate", "--model-config", place, "--device-memory", "8GiB"]) == 0
+    spec = asked[-1].workload
+    assert isinstance(spec, WorkloadSpec)
+    assert spec.task == "seq2seq-lm"
 
 
 @pytest.mark.parametrize(

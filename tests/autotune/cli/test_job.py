@@ -298,5 +298,6 @@ def test_a_wrong_path_is_told_before_the_task_is_missed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.csv").write_text("text,label\n")
+    (tmp_path / "config.json").write_text("{}")
     assert main(["tune", "--model", model, "--dataset", dataset]) == 2
     assert says in capsys.readouterr().err

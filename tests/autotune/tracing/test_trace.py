@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -311,6 +312,26 @@ def test_weights_are_held_as_the_config_or_the_user_says(
     assert found.facts.weights_from == why
 
 
+@pytest.mark.parametrize(
+    ("changes", "cause", "remedy"),
+    [
+        ({"dtype": "float8_e4m3fn"}, "weights in float8_e4m3fn", "--dtype bfloat16"),
+        ({"dtype": "int8"}, "weights in int8", "--dtype bfloat16"),
+        ({"n_embd": "many"}, "expected int, got str", "Mend its config"),
+    ],
+)
+def test_what_a_config_cannot_say_is_told_with_what_to_mend(
+    tmp_path: Path, changes: dict[str, object], cause: str, remedy: str
+) -> None:
+    spec = WorkloadSpec(
+        task="causal-lm", model_config=write_config(tmp_path, **changes), dtype="auto"
+    )
+    with quiet(), pytest.raises(WorkloadError) as caught:
+        make_up(spec, tmp_path, fake_mode())
+    assert cause in caught.value.cause
+    assert remedy in (caught.value.remedy or "")
+
+
 def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
     place = tmp_path / "config.json"
     sizes = {"image_size": 32, "patch_size": 8, "num_channels": 1, "hidden_size": 24}
@@ -330,32 +351,58 @@ def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
 
 SMALL: dict[str, dict[str, object]] = {
     "bart": {
-        **{"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "vocab_size": 100},
-        **{"encoder_attention_heads": 2, "decoder_attention_heads": 2},
-        **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 32},
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "vocab_size": 100,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 32,
     },
     "t5": {
-        **{"d_model": 32, "d_kv": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2},
-        **{"vocab_size": 100, "decoder_start_token_id": 0},
+        "d_model": 32,
+        "d_kv": 16,
+        "d_ff": 32,
+        "num_layers": 2,
+        "num_heads": 2,
+        "vocab_size": 100,
+        "decoder_start_token_id": 0,
     },
     "llama": {
-        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
-        **{"num_attention_heads": 2, "vocab_size": 100, "eos_token_id": [2, 3]},
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
+        "eos_token_id": [2, 3],
     },
     "bert": {
-        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
-        **{"num_attention_heads": 2, "vocab_size": 100},
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
     },
     "convnext": {"hidden_sizes": [8, 8], "depths": [2, 1], "num_stages": 2, "image_size": 64},
     "deit": {
-        **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
-        **{"num_attention_heads": 2, "image_size": 48, "patch_size": 16},
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 48,
+        "patch_size": 16,
     },
     "resnet": {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1]},
     "clip": {
         "vision_config": {
-            **{"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2},
-            **{"num_attention_heads": 2, "image_size": 48, "patch_size": 16},
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 48,
+            "patch_size": 16,
         }
     },
 }
@@ -365,14 +412,14 @@ def traced_of(
     place: Path,
     kind: str,
     task: Task,
-    target: Target = CUDA,
+    changes: Mapping[str, object] | None = None,
     *,
+    target: Target = CUDA,
     max_length: int = 16,
-    **changes: object,
 ) -> TracedWorkload:
     """A step of a small config alone."""
     file = place / "config.json"
-    file.write_text(json.dumps({"model_type": kind} | SMALL[kind] | changes))
+    file.write_text(json.dumps({"model_type": kind, **SMALL[kind], **(changes or {})}))
     spec = WorkloadSpec(task=task, model_config=str(file), max_length=max_length, dtype="auto")
     mode = fake_mode()
     request = TraceRequest(
@@ -401,7 +448,7 @@ def test_heads_of_classes_get_the_samples_that_they_look_for(
     tmp_path: Path, kind: str, changes: dict[str, object]
 ) -> None:
     """An end of the text, a token to pad with, labels in the form of their loss."""
-    assert traced_of(tmp_path, kind, "sequence-classification", **changes).untraced == ()
+    assert traced_of(tmp_path, kind, "sequence-classification", changes).untraced == ()
 
 
 def test_the_image_of_a_model_of_images_and_texts_is_as_large_as_its_part_says(
@@ -420,12 +467,12 @@ def test_a_bias_that_is_learned_may_be_of_any_length(tmp_path: Path) -> None:
 
 
 def test_rates_that_layers_read_off_a_line_are_known(tmp_path: Path) -> None:
-    found = traced_of(tmp_path, "convnext", "image-classification", drop_path_rate=0.5)
+    found = traced_of(tmp_path, "convnext", "image-classification", {"drop_path_rate": 0.5})
     assert found.untraced == ()
 
 
 def test_a_config_without_a_class_takes_the_first_head_of_its_kind(tmp_path: Path) -> None:
-    found = traced_of(tmp_path, "deit", "image-classification", architectures=None)
+    found = traced_of(tmp_path, "deit", "image-classification")
     assert found.facts.model_class == "DeiTForImageClassification"
 
 
@@ -436,7 +483,7 @@ def test_what_convolutions_work_in_is_said_not_to_be_counted(tmp_path: Path) -> 
 
 
 def test_an_attention_that_needs_a_device_is_traced_as_torchs_and_told(tmp_path: Path) -> None:
-    found = traced_of(tmp_path, "llama", "causal-lm", attn_implementation="flash_attention_2")
+    found = traced_of(tmp_path, "llama", "causal-lm", {"attn_implementation": "flash_attention_2"})
     assert found.untraced == ()
     assert "flash_attention_2" in found.facts.notes[0]
     plain = traced_of(tmp_path, "llama", "causal-lm")
@@ -448,8 +495,10 @@ def test_quantised_weights_that_a_config_cannot_have_are_told(tmp_path: Path) ->
         tmp_path,
         "llama",
         "causal-lm",
-        dtype="bfloat16",
-        quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True},
+        {
+            "dtype": "bfloat16",
+            "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        },
     )
     assert found.untraced == ()
     assert found.facts.weights == "bfloat16"
@@ -460,7 +509,9 @@ def test_quantised_weights_that_a_config_cannot_have_are_told(tmp_path: Path) ->
 def test_half_precision_before_ampere_writes_attention_out_in_bf16_alone(tmp_path: Path) -> None:
     turing = Target(kind="cuda", capability=(7, 5))
     kernels = {
-        dtype: traced_of(tmp_path, "bert", "masked-lm", turing, dtype=dtype).facts.attention
+        dtype: traced_of(
+            tmp_path, "bert", "masked-lm", {"dtype": dtype}, target=turing
+        ).facts.attention
         for dtype in ("float16", "bfloat16")
     }
     assert kernels == {"float16": ("efficient",), "bfloat16": ("math",)}

@@ -15,7 +15,7 @@ from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.readings.longest import has_padding, longest_window
 from autotune.trial.readings.meter import DeviceLimitExceeded, measure_memory
 from autotune.trial.stepper import Driver, Stepper, train_window
-from autotune.workload.loaded import LoadedWorkload
+from autotune.workload.loaded import Batch, LoadedWorkload
 from tests.autotune.trial import workloads
 from tests.autotune.trial.readings.meters import DRIVERS, ByHand, small_decoder, stepper_of
 from tests.autotune.trial.workloads import Tokens, rows_of
@@ -207,7 +207,12 @@ def test_a_device_that_was_filled_beyond_the_limit_says_how_far(
         meter, "read_peak", lambda device, others: AcceleratorPeak(3 * GIB, 4 * GIB, GIB)
     )
     moved: list[torch.device] = []
-    monkeypatch.setattr(meter, "send_to_device", lambda batch, device: moved.append(device) or batch)
+
+    def move(batch: Batch, device: torch.device) -> Batch:
+        moved.append(device)
+        return batch
+
+    monkeypatch.setattr(meter, "send_to_device", move)
     stepper = Skipping(0)
     stepper.device = torch.device("cuda")
     stepper.configuration = replace(stepper.configuration, accumulation_steps=3)
