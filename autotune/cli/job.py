@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import typer
@@ -47,6 +47,8 @@ _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
 }
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
+_OF_DEMO = ("demo", "model", "max_length", "micro_batch_size", "training_seed")
+"""Options that the built-in job follows, or is refused with."""
 _MOST_DIGITS = 9
 """Of a global batch size: all of its divisors are looked at."""
 LARGEST_LOCAL_SGD_STEPS = 2**16
@@ -117,6 +119,7 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     reader.exclude(chosen, "demo", "model")
     defaults = WorkloadSpec(task="causal-lm")
     if chosen.demo:
+        _tell_what_the_demo_leaves(reader, chosen)
         return replace(
             defaults,
             demo=True,
@@ -174,6 +177,15 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
         seed=_training_seed(reader, chosen, defaults.seed),
         trust_remote_code=chosen.trust_remote_code,
     )
+
+
+def _tell_what_the_demo_leaves(reader: Reader, chosen: Workload) -> None:
+    """Says which options have no effect on the built-in job."""
+    names = [field.name for field in fields(Workload) if field.name not in _OF_DEMO]
+    left = [reader.flag(name) for name in names if getattr(chosen, name) not in (None, False)]
+    if left:
+        verb = "has" if len(left) == 1 else "have"
+        output.talk(f"The demo is a job of its own, on which {', '.join(left)} {verb} no effect.")
 
 
 def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:

@@ -199,6 +199,14 @@ def test_processes_on_a_cpu_share_its_memory(
     assert "4, on one machine" in capsys.readouterr().out
 
 
+def test_the_demo_says_which_options_it_leaves_aside(by_hand: Estimate, capsys: Captured) -> None:
+    words = ("--demo", "--device-memory", "8GiB", "--max-length", "32")
+    assert main(["estimate", *words]) == 0
+    assert "no effect" not in capsys.readouterr().err
+    assert main(["estimate", *words, "--precision", "bf16", "--optim", "sgd"]) == 0
+    assert "on which --precision, --optim have no effect." in capsys.readouterr().err
+
+
 def test_what_is_not_counted_is_told(by_hand: Estimate, capsys: Captured) -> None:
     assert by_hand("--device-memory", "8GiB") == 0
     out = capsys.readouterr().out
