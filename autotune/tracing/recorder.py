@@ -27,6 +27,12 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
 _GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
+_INTO_ZEROS = (
+    torch.ops.aten.scatter_add.default,
+    torch.ops.aten.index_add.default,
+    torch.ops.aten.index_put.default,
+)
+"""What autograd does in place with real tensors, to zeros that it has just made."""
 _PICKS = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default)
 """Operators that take what a list of indices picks."""
 _JOINS = (torch.ops.aten.stack.default, torch.ops.aten.cat.default)
@@ -231,6 +237,8 @@ class Recorder(TorchDispatchMode):
             self._layer = self._layers.of_module(module, self._layer)
         if self._is_sum_of_gradients(func, args, kwargs):
             return self._summed(args, module)
+        if func in _INTO_ZEROS and self._is_into_zeros(args[0]):
+            return args[0]
         try:
             result = (
                 _grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
@@ -302,6 +310,15 @@ class Recorder(TorchDispatchMode):
             and self._places.is_backward
             and not self._places.is_forward_code
             and getattr(args[0], "shape", None) == getattr(args[1], "shape", ())
+        )
+
+    def _is_into_zeros(self, tensor: object) -> bool:
+        """Whether autograd adds to what was made last, as the gradients of `gather` are."""
+        return (
+            isinstance(tensor, torch.Tensor)
+            and self._places.is_backward
+            and not self._places.is_forward_code
+            and self.number(tensor) == self._num_storages - 1
         )
 
     def _summed(self, args: Sequence[object], module: str) -> object:

@@ -106,6 +106,11 @@ def test_the_accelerate_loop_and_another_optimizer() -> None:
     assert traced(job, CPU, PLAIN).facts.optimizer.endswith("tensor by tensor")
 
 
+def test_gradients_of_what_was_picked_are_added_in_place() -> None:
+    job = Job(family="T5", smoothing=0.1)
+    check(job, Configuration(micro_batch_size=5, accumulation_steps=3))
+
+
 def test_experts_are_routed_without_values() -> None:
     check(Job(family="Mixtral"), Configuration(micro_batch_size=5, accumulation_steps=1))
 
