@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.cost.memory.trace import Phase
 from autotune.tracing import shadows
+from autotune.tracing.grouped import grouped_mm
 from autotune.tracing.layers import Layers
 from autotune.tracing.memo import Memo
 from autotune.tracing.places import Places
@@ -241,7 +242,7 @@ class Recorder(TorchDispatchMode):
             return args[0]
         try:
             result = (
-                _grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
+                grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
                 if func is _GROUPED_MM
                 else self._memo.ask(func, args, kwargs)
             )
@@ -385,27 +386,3 @@ def _holders(tensor: object) -> tuple[int, int]:
     assert isinstance(tensor, torch.Tensor)
     storage = tensor.untyped_storage()
     return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
-
-
-def _grouped_mm(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    offs: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """Products of groups of rows, one a matrix, as experts make them.
-
-    torch's own answer on fake tensors knows one device's types only.
-    """
-    shape: tuple[int, ...]
-    if left.ndim == right.ndim == 2:
-        assert offs is not None
-        shape = (offs.shape[0], left.shape[0], right.shape[1])
-    elif left.ndim == 2:
-        shape = (left.shape[0], right.shape[2])
-    elif right.ndim == 2:
-        shape = (left.shape[1], right.shape[1])
-    else:
-        shape = (left.shape[0], left.shape[1], right.shape[2])
-    return left.new_empty(shape, dtype=out_dtype or left.dtype)
