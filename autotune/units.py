@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 _BYTES = {
@@ -34,10 +35,19 @@ def parse_bytes(text: str) -> int:
                 f"{text!r} has half a unit: write {match[1]}{unit}iB or {match[1]}{unit}B"
             )
         raise ValueError(f"{text!r} is not a size: write for example 6GiB, 512MiB or 4000000000")
-    num_bytes = int(float(match[1]) * _BYTES[unit])
+    size = float(match[1]) * _BYTES[unit]
+    if math.isinf(size):
+        raise ValueError(
+            f"{_shortened(text)!r} is not a size of any machine: write for example 6GiB"
+        )
+    num_bytes = int(size)
     if num_bytes < 1:
         raise ValueError(f"{text!r} is no memory at all")
     return num_bytes
+
+
+def _shortened(text: str, most_characters: int = 20) -> str:
+    return text if len(text) <= most_characters else f"{text[: most_characters - 1]}…"
 
 
 def parse_seconds(text: str) -> float:
@@ -52,6 +62,10 @@ def parse_seconds(text: str) -> float:
     seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
     if seconds <= 0:
         raise ValueError(f"{text!r} is no time at all")
+    if math.isinf(seconds):
+        raise ValueError(
+            f"{_shortened(text)!r} is not a time that anybody has: write for example 10m"
+        )
     return seconds
 
 

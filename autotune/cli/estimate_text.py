@@ -78,7 +78,8 @@ def _head(document: Document) -> Block:
     if isinstance(kernels, list) and kernels:
         rows.insert(2, ("attention", ", ".join(map(str, kernels))))
     if _number(device["processes"]) > 1:
-        rows.append(("processes", f"{device['processes']}, one device each"))
+        where = "on one machine" if device["kind"] == "cpu" else "one device each"
+        rows.append(("processes", f"{device['processes']}, {where}"))
     if document["global_batch_size"]:
         rows.append(("batch", f"{document['global_batch_size']} samples per optimizer step"))
     return Block(rows=tuple((Cell(name, "dim"), Cell(text)) for name, text in rows))

@@ -35,6 +35,7 @@ _TASK_OF_COLUMN: Mapping[str, Task] = {
     "label_column": "sequence-classification",
 }
 _TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
+    "T5WithLMHeadModel": "seq2seq-lm",
     "ForCausalLM": "causal-lm",
     "LMHeadModel": "causal-lm",
     "ForMaskedLM": "masked-lm",
@@ -53,6 +54,8 @@ _CHANGEABLE = (
 """What may be another when a run goes on."""
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
+_MOST_DIGITS = 9
+"""Of a global batch size: all of its divisors are looked at."""
 LARGEST_LOCAL_SGD_STEPS = 2**16
 """Beyond it a round would be longer than most trainings."""
 
@@ -301,6 +304,12 @@ def global_batch_size(
             f"{reader.flag('global_batch_size')} takes a number, a range or auto, not {text!r}.",
             "Give the samples per optimizer step that your training needs, for example 64; or "
             "32..256, from which the best is chosen.",
+        )
+    if max(len(number) for number in found.groups() if number) > _MOST_DIGITS:
+        raise UsageError(
+            f"{reader.flag('global_batch_size')} {text.strip()[:20]} is more samples than an "
+            "optimizer step can have.",
+            "Count samples, not tokens: for example 64.",
         )
     if found[2] is None:
         return int(found[1]), None

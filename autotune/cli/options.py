@@ -340,7 +340,7 @@ class Estimate(Json, Processes, Workload):
         option(
             "--global-batch-size",
             "Samples per optimizer step over all processes; without one number, accumulation is "
-            "left open and its worst case taken.",
+            "left open, and two micro-batches a step are taken.",
             panel=DEVICE,
             metavar="N|LOW..HIGH|auto",
         ),

@@ -69,7 +69,10 @@ class EstimateRequest:
     @property
     def digest(self) -> str:
         """Changes whenever the answer may."""
-        device = asdict(replace(self.target, machine=None)) | {"readings": self._readings}
+        device = asdict(replace(self.target, machine=None)) | {
+            "readings": self._readings,
+            "num_threads": self.target.num_threads,
+        }
         parts = [
             workload_digest(self.spec),
             device,

@@ -130,14 +130,14 @@ def _lighter(answer: Estimate) -> str:
 
 def _notes(answer: Estimate) -> list[str]:
     """What a reader must know to use the numbers."""
-    question = answer.question
+    question, facts = answer.question, answer.traced.facts
     target, notes = question.target, []
     if question.global_batch_size is None:
         notes.append(
-            "Accumulation is left open and its worst case taken; with --global-batch-size each "
-            "micro-batch size has its own."
+            "Accumulation is left open, with two micro-batches a step: further ones add nothing "
+            f"but their samples, {format_bytes(facts.batch.at(1))} each, which wait. With "
+            "--global-batch-size each micro-batch size has its own."
         )
-    facts = answer.traced.facts
     notes.append(_of_weights(answer))
     if not facts.weights.startswith("float32"):
         notes.append("tune holds weights in float32: --dtype float32 estimates that.")
@@ -154,6 +154,7 @@ def _notes(answer: Estimate) -> list[str]:
             "backend:cudaMallocAsync follows rules of its own; the numbers are those of torch's "
             "allocator."
         )
+    notes.append("Evaluation and saving are not counted: tune tries both.")
     notes += _of_no_use(answer)
     for form in answer.forms:
         grown = form.largest_with_expandable_segments

@@ -56,7 +56,13 @@ def draw(document: Document) -> str:
 
     device, forms = _object(document["device"]), _objects(document["forms"])
     usable = _number(device["usable_bytes"]) / GIB
-    options = {"svg.hashsalt": "autotune", "svg.fonttype": "none", "font.size": 9}
+    options = {
+        "svg.hashsalt": "autotune",
+        "svg.fonttype": "none",
+        "font.size": 9,
+        # Names may hold dollar signs.
+        "text.parse_math": False,
+    }
     with mpl.rc_context(options):
         figure, (needs, parts) = pyplot.subplots(
             ncols=2, figsize=(10, 4.5), layout="constrained", width_ratios=(3, 2)

@@ -8,6 +8,7 @@ plain arithmetic. What kernels allocate for themselves is noted as far as it gro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
@@ -18,11 +19,18 @@ from autotune.tracing.request import Target
 Kernel: TypeAlias = Literal["flash", "efficient", "math"]
 
 _HALF = (torch.float16, torch.bfloat16)
+_FIRST_WITH_BF16 = (8, 0)
+"""Devices before have no kernel for it but plain arithmetic."""
 _MOST_FLASH_HEAD = 256
 _FLASH_ALIGNMENT = 8
 _MASK_ALIGNMENT = 16
 _ROWS_OF_BLOCK = 128
 """Queries that the backward pass of flash attention works on at once."""
+_TILE = 64
+"""Numbers of a side of the tiles that the memory-efficient kernel adds up gradients in."""
+_TILE_HEAD_BYTES = 16
+_FIRST_WITH_SPLIT_KEYS = (7, 0)
+"""Devices before add up fp32 where it is in the end."""
 
 
 def kernel_for(
@@ -32,19 +40,30 @@ def kernel_for(
     key: torch.Tensor,
     value: torch.Tensor,
     has_mask: bool,
+    dtype: torch.dtype,
 ) -> Kernel:
-    """The kernel that a CUDA device of this capability chooses."""
-    capability = target.capability or (8, 0)
+    """The kernel that a CUDA device of this capability chooses.
+
+    Args:
+        target: The device.
+        query: As the kernel gets it, of its shape at least.
+        key: Likewise.
+        value: Likewise.
+        has_mask: Whether a mask comes with them.
+        dtype: What the three are computed in on the device.
+    """
+    capability = target.capability or _FIRST_WITH_BF16
     heads_agree = query.shape[-3] == key.shape[-3] == value.shape[-3]
     if (
         capability >= (8, 0)
-        and query.dtype in _HALF
+        and dtype in _HALF
         and not has_mask
         and query.shape[-1] == value.shape[-1] <= _MOST_FLASH_HEAD
     ):
         return "flash"
-    alignment = 8 if query.dtype in _HALF else 4
-    if heads_agree and all(t.shape[-1] % alignment == 0 for t in (query, value)):
+    alignment = 8 if dtype in _HALF else 4
+    is_computed = dtype is not torch.bfloat16 or capability >= _FIRST_WITH_BF16
+    if is_computed and heads_agree and all(t.shape[-1] % alignment == 0 for t in (query, value)):
         return "efficient"
     return "math"
 
@@ -54,11 +73,13 @@ class Attention:
 
     Args:
         target: The device.
+        is_fp16: Whether bf16 stands for fp16 here.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, *, is_fp16: bool = False) -> None:
         self.used: set[Kernel] = set()
         self._target = target
+        self._is_fp16 = is_fp16
 
     def __call__(
         self,
@@ -75,8 +96,14 @@ class Attention:
         query, key, value = (_cast(t) for t in (query, key, value))
         if attn_mask is not None and attn_mask.is_floating_point():
             attn_mask = _cast(attn_mask)
+        is_fp16 = self._is_fp16 and query.dtype is torch.bfloat16
         kernel = kernel_for(
-            self._target, query=query, key=key, value=value, has_mask=attn_mask is not None
+            self._target,
+            query=query,
+            key=key,
+            value=value,
+            has_mask=attn_mask is not None,
+            dtype=torch.float16 if is_fp16 else query.dtype,
         )
         self.used.add(kernel)
         if kernel == "flash":
@@ -133,10 +160,37 @@ def _inside_flash_backward(arguments: Sequence[object]) -> Scratch:
     return Scratch(num_bytes)
 
 
-def inside_kernels() -> Mapping[object, Inside]:
+def _inside_efficient_backward(target: Target, arguments: Sequence[object]) -> Scratch:
+    """Row sums, and the gradient of the queries in fp32, which parts of the keys add to in turn.
+
+    From `workspace_size` in torch's `mem_eff_attention/kernel_backward.h`, which the installed one
+    holds; with heads of more than 128 numbers, those of keys and values wait there too.
+    """
+    query, key, value = arguments[1:4]
+    assert isinstance(query, torch.Tensor)
+    assert isinstance(key, torch.Tensor)
+    assert isinstance(value, torch.Tensor)
+    batch, heads, rows, size = query.shape
+    is_half = query.dtype in _HALF
+    block = _TILE if size <= _TILE else 2 * _TILE
+    num_bytes = 4 * rows
+    if is_half or (target.capability or _FIRST_WITH_BF16) >= _FIRST_WITH_SPLIT_KEYS:
+        tiles = -(-rows // block) * -(-size // _TILE)
+        num_bytes += tiles * (_TILE_HEAD_BYTES + 4 * block * _TILE)
+    if is_half and size > 2 * _TILE:
+        num_bytes += sum(4 * _TILE * block * -(-t.shape[-1] // block) for t in (key, value))
+    return Scratch(batch * heads * num_bytes)
+
+
+def inside_kernels(target: Target) -> Mapping[object, Inside]:
     """What kernels allocate for themselves, by their operators."""
     aten = torch.ops.aten
-    return {aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward}
+    return {
+        aten._scaled_dot_product_flash_attention_backward.default: _inside_flash_backward,
+        aten._scaled_dot_product_efficient_attention_backward.default: partial(
+            _inside_efficient_backward, target
+        ),
+    }
 
 
 def _efficient(

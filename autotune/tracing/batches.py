@@ -25,6 +25,11 @@ class Batches:
 
     is_padded: bool | None = None
     _whole: Batch | None = field(default=None, init=False)
+    _pads_single_rows: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        # Of data, a row alone meets no longer one.
+        self._pads_single_rows = bool(self.is_padded)
 
     def look_at(self, stepper: Stepper) -> None:
         """Collates the samples as the stepper's loop does.
@@ -65,14 +70,20 @@ class Batches:
         if stepper.workload.count_rows is not None:
             # The rows are joined into one, so that they cannot be told apart afterwards.
             return stepper.collate(stepper.workload.longest_rows(1) * size)
-        total = num_rows(self._whole)
+        whole = self._whole
+        if size == 1:
+            # A row alone is as wide as itself, whatever the longest of each field.
+            whole = stepper.collate(stepper.workload.longest_rows(1))
+        total = num_rows(whole)
         batch: Batch = {}
-        for name, value in self._whole.items():
+        for name, value in whole.items():
             if isinstance(value, torch.Tensor) and value.ndim and value.shape[0] == total:
                 repeats = -(-size // total)
                 value = value[:size] if repeats == 1 else torch.cat([value] * repeats)[:size]
             batch[name] = value
-        return with_padding(batch) if self.is_padded else _without_padding(batch)
+        if not self.is_padded:
+            return _without_padding(batch)
+        return batch if size == 1 and not self._pads_single_rows else with_padding(batch)
 
 
 def _without_padding(batch: Batch) -> Batch:

@@ -75,5 +75,5 @@ def _traced(request: TraceRequest, scratch: Path) -> TracedWorkload:
     else:
         from autotune.workload.load import load
 
-        workload = load(request.workload, scratch, place)
+        workload = load(request.workload, scratch, place, trains_here=False)
     return trace_in_halves(workload, request, scratch, mode)

@@ -35,7 +35,7 @@ def trace_evaluation(tracer: StepTracer) -> EvaluationTrace:
     pair.setup(setup)
     step = pair.both(low, high)
     kept = NO_BYTES
-    if evaluation.keeps_outputs:
+    if evaluation.keeps_outputs or evaluation.keeps_inputs:
         per_sample = (kept_high - kept_low) / (SIZES[1] - SIZES[0])
         kept = Size(constant_bytes=kept_low - per_sample * SIZES[0], bytes_per_sample=per_sample)
     return EvaluationTrace(
@@ -53,8 +53,7 @@ def _step(tracer: StepTracer, size: int) -> tuple[list[Note], int]:
     recorder.phase = "evaluation"
     start = recorder.num_notes
     batch = tracer.batch(size)
-    if not tracer.on_device:
-        recorder.watch(value for value in batch.values() if isinstance(value, torch.Tensor))
+    recorder.watch(value for value in batch.values() if isinstance(value, torch.Tensor))
     outputs = _outputs(tracer, batch)
     num_bytes = sum(t.untyped_storage().nbytes() for t in _distinct(outputs))
     alive = recorder.alive()
@@ -66,7 +65,7 @@ def _step(tracer: StepTracer, size: int) -> tuple[list[Note], int]:
 
 
 def _outputs(tracer: StepTracer, batch: Batch) -> object:
-    """Logits and labels of a batch, as the loop of evaluation gets them."""
+    """What the loop of evaluation gets of a batch, and may keep."""
     stepper = tracer.stepper
     evaluation = stepper.workload.evaluation
     stepper.workload.model.eval()
@@ -79,7 +78,8 @@ def _outputs(tracer: StepTracer, batch: Batch) -> object:
     )
     if logits is not None and evaluation.preprocess_logits is not None:
         logits = evaluation.preprocess_logits(logits, labels)
-    return logits, labels
+    main = getattr(stepper.trainer.model, "main_input_name", "input_ids")
+    return logits, labels, batch.get(main) if evaluation.keeps_inputs else None
 
 
 def _distinct(outputs: object) -> Iterator[torch.Tensor]:

@@ -11,8 +11,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from autotune.tracing import shadows
 from autotune.workload.loaded import Batch, LoadedWorkload
 
-_ON_HOST = "_autotune_on_host"
-
 
 def make_fake(workload: LoadedWorkload, mode: FakeTensorMode, *, on_device: bool) -> LoadedWorkload:
     """The workload with fake weights, in place: the model and the optimizer are not usable after.
@@ -99,29 +97,21 @@ def tensors_of(model: torch.nn.Module) -> Iterable[torch.Tensor]:
     yield from model.buffers()
 
 
-def fake_batch(batch: Mapping[str, object], mode: FakeTensorMode, *, on_host: bool) -> Batch:
+def fake_batch(batch: Mapping[str, object], mode: FakeTensorMode) -> Batch:
     """The fake twin of a collated batch, with the values of its whole numbers.
 
     Args:
         batch: Of real tensors.
         mode: Of the fake tensors.
-        on_host: Whether the job moves it to a device, which copies it.
     """
     twins: dict[str, torch.Tensor] = {}
     for name, value in batch.items():
         if isinstance(value, torch.Tensor):
             # Rows of the same batch share a storage; the twins of each batch have their own.
             twins[name] = shadows.with_value(mode, value.clone())
-            if on_host:
-                setattr(twins[name], _ON_HOST, True)
         else:
             twins[name] = value  # type: ignore[assignment]
     return twins
-
-
-def is_on_host(tensor: torch.Tensor) -> bool:
-    """Whether moving this tensor to the device makes a copy of it."""
-    return getattr(tensor, _ON_HOST, False)
 
 
 def with_arguments(workload: LoadedWorkload, **changes: object) -> LoadedWorkload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ import transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from autotune.errors import WorkloadError
+from autotune.tracing.numbers import Numbers
 from autotune.workload import model as models
 from autotune.workload.digest import workload_digest
 from autotune.workload.facts import WorkloadFacts
@@ -27,7 +29,7 @@ from autotune.workload.spec import Columns, Task, WorkloadSpec
 from autotune.workload.tasks import recipe_class
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
 NUM_ROWS = 4096
 """Rows that the made-up data claims to have."""
@@ -50,22 +52,23 @@ def make_up(spec: WorkloadSpec, working_directory: Path, mode: FakeTensorMode) -
     spec = resolve_model(spec, working_directory)
     if spec.lora is not None:
         check_installed()
-    # A device that is not here may train in fp16.
-    optim, arguments = training_options(
-        replace(spec, precision="bf16") if spec.precision == "fp16" else spec
-    )
+    optim, arguments = training_options(spec, trains_here=False)
     transformers.utils.logging.disable_progress_bar()
     notes: list[str] = []
     recipe = recipe_class(spec.task)
     config = models.load_config(spec)
+    models.take_own_attention(config, notes)
     config_only = replace(spec, model=None, model_config=spec.model_config or spec.model)
     _, weights_from = models.weights_dtype(spec, config)
-    with mode, _undrawn():
+    with mode, Numbers(), _undrawn():
         base = models.build_model(config_only, config, recipe.auto_model, notes)
         model: torch.nn.Module = base
         if spec.lora is not None:
             with _unmoved():
                 model = add_adapters(base, spec.lora, recipe.peft_task)
+    if getattr(base.config, "pad_token_id", None) is None:
+        # As with a tokenizer that pads with its end of sequence.
+        base.config.pad_token_id = _first(getattr(base.config, "eos_token_id", None)) or 0
     if spec.task == "image-classification":
         max_length, row = None, _image(base)
     else:
@@ -144,12 +147,47 @@ class _Repeated(torch.utils.data.Dataset[Row]):
 
 
 def _stack(rows: list[Row]) -> Batch:
-    return {name: torch.stack([_tensor(row[name]) for row in rows]) for name in rows[0]}
+    """A batch of the same row over and over, which is in memory once."""
+    return {
+        name: (tensor := _tensor(value)).expand(len(rows), *tensor.shape)
+        for name, value in rows[0].items()
+    }
 
 
 def _tensor(value: object) -> torch.Tensor:
     assert isinstance(value, torch.Tensor)
     return value
+
+
+def _first(value: object) -> int | None:
+    """A token's number, or the first of several."""
+    if isinstance(value, list | tuple) and value:
+        value = value[0]
+    return value if isinstance(value, int) else None
+
+
+def _text(config: PretrainedConfig, num_tokens: int) -> torch.Tensor:
+    """Tokens of no special meaning, but for the one that ends them, which some heads look for."""
+    special = {_first(value) for name, value in vars(config).items() if name.endswith("_token_id")}
+    plain = next(number for number in itertools.count(1) if number not in special)
+    tokens = torch.full((num_tokens,), plain, dtype=torch.int64)
+    end = _first(getattr(config, "eos_token_id", None))
+    if end is not None:
+        tokens[-1] = end
+    return tokens
+
+
+def _class(config: PretrainedConfig) -> torch.Tensor:
+    """What a sample is, in the form that the loss of the model's head takes."""
+    num_labels = getattr(config, "num_labels", 2)
+    match getattr(config, "problem_type", None):
+        case "multi_label_classification":
+            return torch.zeros(num_labels)
+        case "regression":
+            return torch.zeros(num_labels).squeeze()
+        case None if num_labels == 1:
+            return torch.tensor(0.0)
+    return torch.tensor(0)
 
 
 def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, torch.Tensor]:
@@ -158,14 +196,14 @@ def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, to
     Raises:
         WorkloadError: The decoder of the model does not know how to start.
     """
-    tokens = torch.ones(num_tokens, dtype=torch.int64)
-    row = {"input_ids": tokens, "attention_mask": tokens}
+    tokens = _text(model.config, num_tokens)
+    row = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     accepted = inspect.signature(model.forward).parameters
     if "token_type_ids" in accepted and getattr(model.config, "type_vocab_size", 0) > 1:
         row["token_type_ids"] = torch.zeros_like(tokens)
     match task:
         case "sequence-classification":
-            row["labels"] = torch.tensor(0)
+            row["labels"] = _class(model.config)
         case "question-answering":
             row["start_positions"] = row["end_positions"] = torch.tensor(0)
         case "seq2seq-lm":
@@ -183,8 +221,9 @@ def _row(task: Task, model: PreTrainedModel, num_tokens: int) -> Mapping[str, to
 
 def _image(model: PreTrainedModel) -> Mapping[str, torch.Tensor]:
     """An image of the size that the model's config tells, and its class."""
-    config = model.config
+    # Models of images and texts keep what is about images apart.
+    config = getattr(model.config, "vision_config", None) or model.config
     size = getattr(config, "image_size", None) or USUAL_IMAGE_SIZE
     height, width = size if isinstance(size, list | tuple) else (size, size)
     channels = getattr(config, "num_channels", 3)
-    return {"pixel_values": torch.zeros(channels, height, width), "labels": torch.tensor(0)}
+    return {"pixel_values": torch.zeros(channels, height, width), "labels": _class(model.config)}

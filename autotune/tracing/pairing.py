@@ -11,6 +11,9 @@ from autotune.tracing.recorder import Note
 SIZES = (2, 4)
 """Micro-batch sizes that are traced. One row alone takes other paths through some operators."""
 
+_ALIGNMENT_BYTES = 512
+"""What a storage may lack of whole samples."""
+
 Notes = Sequence[Note]
 
 
@@ -47,7 +50,12 @@ class Pair:
         events = []
         for note in notes:
             self._first[note.storage] = self._second[note.storage] = len(self._allocations)
-            events.append(self._allocated(note, _constant(note), "weights"))
+            if note.phase == "optimizer":
+                # An optimizer may have its state before it has stepped.
+                before = note._replace(phase="setup")
+                events.append(self._allocated(before, _constant(note), "optimizer"))
+            else:
+                events.append(self._allocated(note, _constant(note), "weights"))
         return tuple(events)
 
     def both(self, notes: Notes, others: Notes) -> Events:
@@ -227,6 +235,9 @@ def _affine(note: Note, other: Note) -> Size:
     if note.most_bytes and note.most_bytes != other.most_bytes:
         raise Mismatch(f"{_words(note)} that stops to grow at another size")
     constant = note.num_bytes - per_sample * low
+    if -_ALIGNMENT_BYTES <= constant < 0:
+        # The last row of an aligned tensor is not filled up.
+        constant = 0
     if constant < 0 or per_sample < 0:
         raise Mismatch(f"{_words(note)} with a size that is not proportional to the micro-batch")
     return Size(

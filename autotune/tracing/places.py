@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch.nn.modules import module as hooks
 
-_WRAPPERS = re.compile(r"^(module\.|base_model\.model\.)+")
+_WRAPPERS = re.compile(r"^((module|base_model\.model)(\.|$))+")
 
 
 def without_wrappers(path: str) -> str:

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from autotune.cost.memory.trace import Phase
 from autotune.tracing import shadows
+from autotune.tracing.grouped import grouped_mm
 from autotune.tracing.layers import Layers
 from autotune.tracing.memo import Memo
 from autotune.tracing.places import Places
@@ -27,6 +28,14 @@ _SCALAR = torch.ops.aten._local_scalar_dense.default
 _ADD = torch.ops.aten.add.Tensor
 _GROUPED_MM = getattr(getattr(torch.ops.aten, "_grouped_mm", None), "default", None)
 _DEVICE = torch.ops.prim.device.default
+_INTO_ZEROS = (
+    torch.ops.aten.scatter_add.default,
+    torch.ops.aten.index_add.default,
+    torch.ops.aten.index_put.default,
+)
+"""What autograd does in place with real tensors, to zeros that it has just made."""
+_PICKS = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default)
+"""Operators that take what a list of indices picks."""
 _JOINS = (torch.ops.aten.stack.default, torch.ops.aten.cat.default)
 _MANY_LAYERS = 3
 """A layer has to do with its neighbour; what joins more has to do with the whole stack."""
@@ -135,6 +144,16 @@ class Recorder(TorchDispatchMode):
             self._layer = self._layers.of_weight(tensor, self._layer)
             self._add(tensor, "", "")
 
+    def watch_state(self, optimizer: torch.optim.Optimizer) -> None:
+        """Notes what an optimizer has made before its first step."""
+        self.phase = "optimizer"
+        for parameter, entries in optimizer.state.items():
+            self._layer = self._layers.of_weight(parameter, self._layer)
+            for value in entries.values():
+                if isinstance(value, torch.Tensor):
+                    self._add(value, "", "")
+        self.phase = "setup"
+
     def _come_and_go(self, scratch: Scratch, module: str, operator: str) -> None:
         number = self._num_storages
         self._num_storages += 1
@@ -219,9 +238,11 @@ class Recorder(TorchDispatchMode):
             self._layer = self._layers.of_module(module, self._layer)
         if self._is_sum_of_gradients(func, args, kwargs):
             return self._summed(args, module)
+        if func in _INTO_ZEROS and self._is_into_zeros(args[0]):
+            return args[0]
         try:
             result = (
-                _grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
+                grouped_mm(*args, **kwargs)  # type: ignore[arg-type]
                 if func is _GROUPED_MM
                 else self._memo.ask(func, args, kwargs)
             )
@@ -292,6 +313,15 @@ class Recorder(TorchDispatchMode):
             and getattr(args[0], "shape", None) == getattr(args[1], "shape", ())
         )
 
+    def _is_into_zeros(self, tensor: object) -> bool:
+        """Whether autograd adds to what was made last, as the gradients of `gather` are."""
+        return (
+            isinstance(tensor, torch.Tensor)
+            and self._places.is_backward
+            and not self._places.is_forward_code
+            and self.number(tensor) == self._num_storages - 1
+        )
+
     def _summed(self, args: Sequence[object], module: str) -> object:
         """Adds up two gradients of the same tensor as autograd would do with real ones.
 
@@ -323,11 +353,32 @@ class Recorder(TorchDispatchMode):
     ) -> object:
         """An operator whose result has a shape that values decide."""
         try:
+            if func in _PICKS:
+                return func(args[0], self._places_of(args[1]), *args[2:], **kwargs)
             value = shadows.computed(func, args, kwargs)
         except shadows.Unknown:
             # Its own error names the operator.
             return func(*args, **kwargs)
+        if isinstance(value, tuple):
+            return tuple(shadows.with_value(self._mode, one) for one in value)
         return shadows.with_value(self._mode, value)
+
+    def _places_of(self, indices: object) -> list[object]:
+        """Indices with the places of truths instead of the truths.
+
+        Raises:
+            Unknown: The batch does not determine them.
+        """
+        assert isinstance(indices, list | tuple)
+        found: list[object] = []
+        for index in indices:
+            if isinstance(index, torch.Tensor) and index.dtype is torch.bool:
+                found += (
+                    shadows.with_value(self._mode, places) for places in shadows.places_of(index)
+                )
+            else:
+                found.append(index)
+        return found
 
 
 def _holders(tensor: object) -> tuple[int, int]:
@@ -335,27 +386,3 @@ def _holders(tensor: object) -> tuple[int, int]:
     assert isinstance(tensor, torch.Tensor)
     storage = tensor.untyped_storage()
     return tensor._use_count(), torch._C._storage_Use_Count(storage._cdata)  # type: ignore[attr-defined]
-
-
-def _grouped_mm(
-    left: torch.Tensor,
-    right: torch.Tensor,
-    offs: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    out_dtype: torch.dtype | None = None,
-) -> torch.Tensor:
-    """Products of groups of rows, one a matrix, as experts make them.
-
-    torch's own answer on fake tensors knows one device's types only.
-    """
-    shape: tuple[int, ...]
-    if left.ndim == right.ndim == 2:
-        assert offs is not None
-        shape = (offs.shape[0], left.shape[0], right.shape[1])
-    elif left.ndim == 2:
-        shape = (left.shape[0], right.shape[2])
-    elif right.ndim == 2:
-        shape = (left.shape[1], right.shape[1])
-    else:
-        shape = (left.shape[0], left.shape[1], right.shape[2])
-    return left.new_empty(shape, dtype=out_dtype or left.dtype)

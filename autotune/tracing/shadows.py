@@ -72,7 +72,7 @@ def follow(
 
 def computed(
     func: torch._ops.OpOverload, args: Sequence[object], kwargs: Mapping[str, object]
-) -> torch.Tensor:
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """What an operator makes of the values of its arguments.
 
     Raises:
@@ -87,9 +87,21 @@ def computed(
             found = func(*real_args, **real_kwargs)
         except (RuntimeError, IndexError, TypeError, ValueError) as error:
             raise Unknown from error
-    if not isinstance(found, torch.Tensor) or found.is_floating_point():
+    leaves = found if isinstance(found, tuple) else (found,)
+    if not all(isinstance(leaf, torch.Tensor) and not leaf.is_floating_point() for leaf in leaves):
         raise Unknown
-    return found
+    known: torch.Tensor | tuple[torch.Tensor, ...] = found
+    return known
+
+
+def places_of(truths: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where a tensor of truths is true, by dimension.
+
+    Raises:
+        Unknown: The batch does not determine it.
+    """
+    with no_dispatch():
+        return value_of(truths).nonzero(as_tuple=True)
 
 
 def scalar(tensor: torch.Tensor) -> tuple[Scalar, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -56,7 +56,7 @@ class _Step:
     """The notes of one optimizer step of a single micro-batch."""
 
     window: list[Note]
-    """Of the micro-batch as it waits; empty on a device."""
+    """Of the micro-batch as it waits."""
     micro_step: list[Note]
     update: list[Note]
     gradients: Mapping[int, int]
@@ -136,7 +136,13 @@ class StepTracer:
                 stack.enter_context(self.places.followed())
                 stack.enter_context(self.recorder)
                 self.recorder.calibrate()
-                self.attention = stack.enter_context(substitutes.as_on(self._target, self.recorder))
+                self.attention = stack.enter_context(
+                    substitutes.as_on(
+                        self._target,
+                        self.recorder,
+                        is_fp16=self.stepper.workload.facts.precision == "fp16",
+                    )
+                )
                 yield
         finally:
             hook.remove()
@@ -172,7 +178,7 @@ class StepTracer:
         """A fake batch of so many rows."""
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             real = self._batches.of(self.stepper, size)
-            return fake_batch(real, self._mode, on_host=self.on_device)
+            return fake_batch(real, self._mode)
 
     def trace(self, checkpointing: Checkpointing) -> StepTrace:
         """The segments of training.
@@ -185,6 +191,7 @@ class StepTracer:
         self._batches.look_at(self.stepper)
         with self.recording():
             self.recorder.watch(tensors_of(self.stepper.workload.model))
+            self.recorder.watch_state(self.stepper.optimizer)
             recorded = [self._step(size) for size in (low, high, 1)]
             try:
                 setup, (first, large, one) = self._whole(recorded)
@@ -220,8 +227,8 @@ class StepTracer:
         recorder.begin_step()
         marks = [recorder.num_notes]
         batch = self.batch(size)
-        if not self.on_device:
-            recorder.watch(value for value in batch.values() if torch.is_tensor(value))
+        # The loader of Accelerate puts each micro-batch where it is trained on as it fetches it.
+        recorder.watch(value for value in batch.values() if torch.is_tensor(value))
         marks.append(recorder.num_notes)
         window = [batch]
         stepper.set_window(window)
@@ -290,7 +297,10 @@ class StepTracer:
         }
         pair = Pair(Labels(kinds=kinds, output_width=self.output_width))
         setup = pair.setup([*before, *for_good])
-        window = pair.both(small.window, large.window)
+        # Nothing in the window itself shows that the backward pass still needs it.
+        window = tuple(
+            replace(event, kind="activations") for event in pair.both(small.window, large.window)
+        )
         micro_step = pair.both(small.own(small.micro_step), large.own(large.micro_step))
         update = pair.second_only(
             [*large.own(large.update), *closing(large.body, large.left, "optimizer")]

@@ -12,7 +12,6 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from autotune.tracing.attention import Attention, inside_kernels
-from autotune.tracing.fakes import is_on_host
 from autotune.tracing.products import inside_products
 from autotune.tracing.recorder import Recorder
 from autotune.tracing.request import Target
@@ -106,8 +105,15 @@ class _Substitutes(TorchFunctionMode):
 
 
 @contextmanager
-def as_on(target: Target, recorder: Recorder) -> Iterator[Attention | None]:
+def as_on(
+    target: Target, recorder: Recorder, *, is_fp16: bool = False
+) -> Iterator[Attention | None]:
     """Lets operators allocate as on the target device.
+
+    Args:
+        target: The device.
+        recorder: Of what they allocate.
+        is_fp16: Whether bf16 stands for fp16.
 
     Yields:
         The attention that stands in for torch's; None on a CPU, which needs no substitutes.
@@ -117,14 +123,13 @@ def as_on(target: Target, recorder: Recorder) -> Iterator[Attention | None]:
         with counted_random_state(recorder):
             yield None
         return
-    attention = Attention(target)
-    recorder.inside = inside_kernels()
+    attention = Attention(target, is_fp16=is_fp16)
+    recorder.inside = inside_kernels(target)
     table: dict[Function, Function] = {
         function: _in_full_precision(function) for function in _IN_FULL_PRECISION
     }
     table[functional.scaled_dot_product_attention] = attention
     table[functional.dropout] = _dropout
-    table[torch.Tensor.to] = _to
     with ExitStack() as stack:
         for module in _optimizer_modules():
             stack.enter_context(
@@ -185,14 +190,6 @@ def _dropout(
         return functional.dropout(input, p, training, inplace)
     output: torch.Tensor = torch.native_dropout(input, p, True)[0]
     return output
-
-
-def _to(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-    """Moving a batch to the device copies it, though it is all the same on a CPU."""
-    if is_on_host(tensor):
-        tensor = tensor.clone()
-    moved: torch.Tensor = tensor.to(*args, **kwargs)  # type: ignore[call-overload]
-    return moved
 
 
 def _in_full_precision(function: Function) -> Function:

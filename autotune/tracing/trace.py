@@ -45,7 +45,8 @@ _LEFT_OUT = {
     "torch_compile": "Compilation is left out; it changes what the backward pass keeps.",
     "use_liger_kernel": "Liger kernels are left out; with them, logits take less.",
 }
-"""Switches that cannot be traced, and what is said of them."""
+"""Switches that cannot be traced, and what is said of them. Whatever begins by their name goes
+with them, as it would switch them on again."""
 
 
 def fake_mode() -> FakeTensorMode:
@@ -123,11 +124,15 @@ class _Trace:
         changes: dict[str, object] = {"use_cpu": True, "tf32": None, "group_by_length": None}
         if arguments.get("fp16"):
             changes |= {"fp16": None, "bf16": True}
+        if self._request.target.kind == "cuda" and _has_convolutions(workload.model):
+            self._notes.append(
+                "What convolutions work in on the device is not counted: keep more of it free."
+            )
         if workload.facts.precision == "fp16":
             self._notes.append("fp16 is traced as bf16, which takes as many bytes.")
         for name, note in _LEFT_OUT.items():
             if arguments.get(name):
-                changes[name] = None
+                changes |= {other: None for other in arguments if other.startswith(name)}
                 self._notes.append(note)
         return with_arguments(workload, **changes)
 
@@ -178,6 +183,8 @@ class _Trace:
 
         model = self._workload.model
         own = dict(vars(model))
+        optimizer = self._workload.optimizers[0]
+        state = _state_of(optimizer)
         AcceleratorState._reset_state(reset_partial_state=True)
         GradientState._reset_state()
         configuration = Configuration(
@@ -200,9 +207,9 @@ class _Trace:
                     if name in own:
                         setattr(model, name, own[name])
                 model.zero_grad()
-                optimizer = self._workload.optimizers[0]
                 if isinstance(optimizer, torch.optim.Optimizer):
                     optimizer.state.clear()
+                    optimizer.state.update(state)
 
     def _learn(self, tracer: StepTracer) -> None:
         self._attention |= tracer.kernels
@@ -231,6 +238,20 @@ class _Trace:
             weights=self._weights,
             weights_from=facts.weights_from,
         )
+
+
+def _has_convolutions(model: torch.nn.Module) -> bool:
+    """Whether there are some beyond those that cut an image into pieces."""
+    from torch.nn.modules.conv import _ConvNd
+
+    return any(isinstance(m, _ConvNd) and m.kernel_size != m.stride for m in model.modules())
+
+
+def _state_of(optimizer: object) -> dict[torch.Tensor, dict[str, object]]:
+    """What an optimizer keeps; some cannot step without what they were made with."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return {}
+    return {parameter: dict(entries) for parameter, entries in optimizer.state.items()}
 
 
 def _images(batch: Batch) -> list[str]:

@@ -31,13 +31,16 @@ if TYPE_CHECKING:
     from autotune.workload.data import AnyDataset
 
 
-def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWorkload:
+def load(
+    workload: Workload, scratch: Path, working_directory: Path, *, trains_here: bool = True
+) -> LoadedWorkload:
     """The workload, ready to be trained on; runs no forward or backward pass.
 
     Args:
         workload: What to load; it is resolved first.
         scratch: A directory of the run for prepared data. What stands there is used again.
         working_directory: What relative paths are relative to.
+        trains_here: Whether this machine trains; a device that is not here may do more.
 
     Raises:
         UsageError: A choice that cannot be followed here, such as an unknown optimizer.
@@ -51,7 +54,7 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
     spec = resolve_spec(workload, scratch, working_directory)
     if spec.lora is not None:
         check_installed()
-    optim, arguments = training_options(spec)
+    optim, arguments = training_options(spec, trains_here=trains_here)
     be_quiet()
     notes: list[str] = []
     digest = workload_digest(spec)
@@ -61,6 +64,8 @@ def load(workload: Workload, scratch: Path, working_directory: Path) -> LoadedWo
     columns = choose(spec.columns, spec.task, names)
     raw = drop_blank(raw, columns, spec, notes)
     config = models.load_config(spec)
+    if not trains_here:
+        models.take_own_attention(config, notes)
     tokenizer = load_tokenizer(spec, notes)
     recipe = recipe_class(spec.task)(columns=columns, tokenizer=tokenizer, packing=spec.packing)
     recipe.learn_labels(raw)
@@ -159,8 +164,8 @@ def _prepare(
             f"{len(lengths) - len(keep)} of {len(lengths)} rows are left out, since they have "
             f"fewer than {recipe.least_tokens} tokens."
         )
-        dataset, lengths = dataset.select(keep), [lengths[i] for i in keep]
-    return dataset, MapRows(dataset=dataset, lengths=lengths, seed=spec.seed)
+        dataset, by_field = dataset.select(keep), [by_field[i] for i in keep]
+    return dataset, MapRows(dataset=dataset, by_field=by_field, seed=spec.seed)
 
 
 def _prepare_stream(

@@ -28,6 +28,8 @@ class Evaluation:
 
     keeps_outputs: bool = False
     """Whether logits and labels of the whole evaluation data are collected, for metrics."""
+    keeps_inputs: bool = False
+    """Whether the model's main input is collected as well."""
     accumulation_steps: int | None = None
     """Steps after which collected outputs are moved to the host; None waits for the last one."""
     micro_batch_size: int = 8
@@ -59,7 +61,8 @@ class LoadedWorkload:
     never one that a knob decides."""
     loss_items: LossItems
     longest_rows: Callable[[int], list[Row]]
-    """n training samples with the most tokens, longest first, repeated where there are fewer."""
+    """n training samples that make the largest batch together: those with the longest of each
+    field, then those with the most tokens; repeated where there are fewer."""
     count_tokens: Callable[[Batch], int]
     """Tokens of a collated batch without padding."""
     typical_rows: Callable[[int], list[Row]] = field(repr=False)

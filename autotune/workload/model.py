@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
 
+_OWN_ATTENTION = (None, "eager", "sdpa")
+"""Kinds of attention that torch itself computes, wherever it runs; None lets it choose."""
+_POSITIONS = ("position_embeddings", "wpe", "embed_positions", "positions_embed")
+"""How tables of positions are called."""
 _AUTO_BY_DEFAULT = 'defaults to `"auto"`'
 """What is said of `dtype` where it goes by the config when it is left out."""
 
@@ -34,7 +38,9 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     _check_type(source)
     with foreign_errors(
         f"The model {source}",
-        remedy="Give a directory with a config.json, a hub id, or --model-config.",
+        remedy="Mend its config, or give the config.json that `save_pretrained` wrote."
+        if Path(source).exists()
+        else "Give a directory with a config.json, a hub id, or --model-config.",
     ):
         return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
 
@@ -69,6 +75,18 @@ def _check_type(source: str) -> None:
             (f"Did you mean {' or '.join(near)}? " if near else "")
             + "A newer transformers may know it.",
         )
+
+
+def take_own_attention(config: PretrainedConfig, notes: list[str]) -> None:
+    """Lets transformers choose an attention that runs on a CPU, where the config wants another."""
+    named = getattr(config, "_attn_implementation", None)
+    if named in _OWN_ATTENTION:
+        return
+    config._attn_implementation = None
+    notes.append(
+        f"The config asks for the attention {named}, which runs on a device alone; it is traced as "
+        "that of torch, which takes as much or, for the masks of padded samples, more."
+    )
 
 
 def _check_head(spec: WorkloadSpec, config: PretrainedConfig, auto_model: str) -> None:
@@ -113,12 +131,19 @@ def build_model(
     dtype, _ = weights_dtype(spec, config)
     options = {_dtype_option(config): dtype, "trust_remote_code": spec.trust_remote_code}
     _check_head(spec, config, auto_model)
+    if getattr(config, "architectures", ()) is None:
+        # Where there are several heads, transformers looks through them for the one to take.
+        config.architectures = []
     transformers.set_seed(spec.seed)
+    named = getattr(config, "_attn_implementation", None)
     with foreign_errors(
         f"The model {source}",
-        remedy=f"Choose a model that {auto_model} supports, or another --task.",
+        remedy=f"Choose a model that {auto_model} supports, or another --task."
+        if named in _OWN_ATTENTION
+        else f"Install what the attention {named} of its config needs, or write sdpa there.",
     ):
         if spec.model is None:
+            _note_quantised(config, dtype, notes)
             model = auto_class.from_config(config, **options)
         else:
             model, info = auto_class.from_pretrained(
@@ -130,6 +155,19 @@ def build_model(
             )
             _note_new_weights(model, info, source, notes)
     return model.train()
+
+
+def _note_quantised(config: PretrainedConfig, dtype: torch.dtype, notes: list[str]) -> None:
+    """Says that weights are whole numbers elsewhere, where the config is of such a model."""
+    quantisation = getattr(config, "quantization_config", None)
+    if quantisation is None:
+        return
+    told = quantisation if isinstance(quantisation, dict) else vars(quantisation)
+    method = str(getattr(told.get("quant_method"), "value", told.get("quant_method")) or "")
+    notes.append(
+        f"The config is of quantised weights{f' ({method})' if method else ''}. Weights that are "
+        f"made from a config are not: in {str(dtype).removeprefix('torch.')} they take more."
+    )
 
 
 def _note_new_weights(
@@ -194,9 +232,7 @@ def max_positions(model: PreTrainedModel) -> tuple[int | None, bool]:
         return None, False
     has_table = False
     for name, module in model.named_modules():
-        if name.endswith(("position_embeddings", "wpe", "embed_positions")) and isinstance(
-            module, torch.nn.Embedding
-        ):
+        if name.endswith(_POSITIONS) and isinstance(module, torch.nn.Embedding):
             has_table = True
             if name.endswith("position_embeddings") and module.padding_idx is not None:
                 limit = min(limit, module.num_embeddings - module.padding_idx - 1)
@@ -249,6 +285,9 @@ def weights_dtype(spec: WorkloadSpec, config: PretrainedConfig) -> tuple[torch.d
 
     Left to itself, a model that is made of a config has its weights as that says. So it is with one
     that is loaded, where the installed transformers goes by the config; before, it took fp32.
+
+    Raises:
+        WorkloadError: The config names one that nothing can be trained in.
     """
     import torch
     from transformers import PreTrainedModel
@@ -263,6 +302,12 @@ def weights_dtype(spec: WorkloadSpec, config: PretrainedConfig) -> tuple[torch.d
     if isinstance(named, str):
         named = getattr(torch, named, None)
     if isinstance(named, torch.dtype):
+        if not named.is_floating_point or named.itemsize < torch.float16.itemsize:
+            raise WorkloadError(
+                f"The config of the model holds weights in {str(named).removeprefix('torch.')}, "
+                "which are not trained.",
+                "Say what they are held in while they are, for example --dtype bfloat16.",
+            )
         return named, "as the model's config says"
     return torch.float32, "since the model's config names no number format"
 

@@ -28,27 +28,33 @@ _PACKAGES = {
     "paged": "bitsandbytes",
     "bnb": "bitsandbytes",
     "ademamix": "bitsandbytes",
+    "lion": "bitsandbytes",
+    "xla": "torch_xla",
+    "npu": "torch_npu",
     "apex": "apex",
     "anyprecision": "torchdistx",
 }
 """Part of an optimizer's name → the package that it needs; the first that matches counts."""
 
 
-def training_options(spec: WorkloadSpec) -> tuple[str, dict[str, JsonValue]]:
+def training_options(
+    spec: WorkloadSpec, *, trains_here: bool = True
+) -> tuple[str, dict[str, JsonValue]]:
     """The optimizer's name, and the fields that differ from their defaults.
 
+    Args:
+        spec: What is trained.
+        trains_here: Whether this machine trains; a device that is not here may do more.
+
     Raises:
-        UsageError: The precision or the optimizer is not available here.
+        UsageError: The precision or the optimizer is not available.
     """
     from transformers import TrainingArguments
 
     arguments: dict[str, JsonValue] = {"seed": spec.seed}
     if spec.precision != "fp32":
-        if spec.precision == "fp16" and not has_device():
-            raise UsageError(
-                "fp16 needs a device: on a CPU there is no mixed precision with it.",
-                "Use --precision bf16 or fp32.",
-            )
+        if spec.precision == "fp16" and trains_here and not has_device():
+            raise no_fp16()
         arguments[spec.precision] = True
     default = TrainingArguments.__dataclass_fields__["optim"].default
     optim = spec.optim or str(getattr(default, "value", default))
@@ -58,6 +64,14 @@ def training_options(spec: WorkloadSpec) -> tuple[str, dict[str, JsonValue]]:
     if spec.learning_rate is not None:
         arguments["learning_rate"] = spec.learning_rate
     return optim, arguments
+
+
+def no_fp16() -> UsageError:
+    """What is said of fp16 where no device trains."""
+    return UsageError(
+        "fp16 needs a device: on a CPU there is no mixed precision with it.",
+        "Use --precision bf16 or fp32.",
+    )
 
 
 def hyperparameters_of(

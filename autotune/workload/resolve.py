@@ -95,7 +95,7 @@ def place_faults(spec: WorkloadSpec, working_directory: Path) -> dict[str, Workl
         try:
             place = _place(value, working_directory, kind, what)
             if what in ("model", "model config"):
-                _check_config(place)
+                check_config(place)
             if what == "model":
                 _check_weights(place)
         except WorkloadError as error:
@@ -124,7 +124,7 @@ def resolve_model(spec: WorkloadSpec, working_directory: Path) -> WorkloadSpec:
         model_config=_place(spec.model_config, working_directory, "model", "model config"),
     )
     for place in (spec.model, spec.model_config):
-        _check_config(place)
+        check_config(place)
     return spec
 
 
@@ -203,7 +203,12 @@ def _near(path: Path) -> str | None:
     return f"Did you mean {path.parent / near[0]}?" if near else None
 
 
-def _check_config(place: str | None) -> None:
+def check_config(place: str | None) -> None:
+    """Raises where a place that is here holds no config of a model.
+
+    Raises:
+        WorkloadError: That is so.
+    """
     if place is None:
         return
     path = Path(place)

@@ -32,7 +32,7 @@ class Rows(Protocol):
         """The greatest length that was seen, in tokens."""
 
     def longest(self, num: int) -> list[Row]:
-        """The `num` longest rows, longest first; among equals the earlier."""
+        """The `num` rows that `longest_first` puts first."""
 
     def typical(self, num: int) -> list[Row]:
         """The first `num` rows in the order in which they are trained on."""
@@ -43,8 +43,14 @@ class MapRows:
     """Rows of a dataset with a length."""
 
     dataset: datasets.Dataset
-    lengths: Sequence[int]
+    by_field: Sequence[tuple[int, ...]]
+    """Tokens of every row, field by field."""
     seed: int
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Tokens of every row."""
+        return [sum(row) for row in self.by_field]
 
     @property
     def num_rows(self) -> int:
@@ -63,8 +69,7 @@ class MapRows:
 
     def longest(self, num: int) -> list[Row]:
         """The longest rows of the whole dataset."""
-        order = sorted(range(len(self.lengths)), key=lambda i: (-self.lengths[i], i))
-        return repeat_to([self.dataset[i] for i in order[:num]], num)
+        return repeat_to([self.dataset[i] for i in longest_first(self.by_field, num)], num)
 
     def typical(self, num: int) -> list[Row]:
         """The first rows as Trainer's own loader yields them, epoch after epoch.
@@ -101,8 +106,12 @@ class StreamRows:
         return [*peek(self.dataset)]
 
     @cached_property
+    def _by_field(self) -> list[tuple[int, ...]]:
+        return [field_tokens(row, self.length_fields) for row in self._peeked]
+
+    @cached_property
     def _lengths(self) -> list[int]:
-        return [row_tokens(row, self.length_fields) for row in self._peeked]
+        return [sum(row) for row in self._by_field]
 
     @property
     def tokens_median(self) -> int:
@@ -116,8 +125,7 @@ class StreamRows:
 
     def longest(self, num: int) -> list[Row]:
         """The longest of the first rows."""
-        order = sorted(range(len(self._lengths)), key=lambda i: (-self._lengths[i], i))
-        return repeat_to([self._peeked[i] for i in order[:num]], num)
+        return repeat_to([self._peeked[i] for i in longest_first(self._by_field, num)], num)
 
     def typical(self, num: int) -> list[Row]:
         """The first rows in the order of the stream, which Trainer does not shuffle."""
@@ -125,9 +133,34 @@ class StreamRows:
         return repeat_to(rows, num) if num > len(rows) else rows[:num]
 
 
+def longest_first(by_field: Sequence[tuple[int, ...]], num: int) -> list[int]:
+    """Places of at most `num` rows that make the largest batch together, among equals the earlier.
+
+    A batch is as wide as the longest of each field, whichever rows these are: they come first,
+    where there is room for all of them. Then the rows come that are the longest over all fields.
+
+    Args:
+        by_field: Tokens of every row, field by field.
+        num: Places that are asked for.
+    """
+    places = range(len(by_field))
+    order = sorted(places, key=lambda i: (-sum(by_field[i]), i))
+    num_fields = len(by_field[0]) if by_field else 0
+    widest = {max(order, key=lambda i: by_field[i][field]): None for field in range(num_fields)}
+    if 1 < len(widest) <= num:
+        order = [*widest, *(i for i in order if i not in widest)]
+    return order[:num]
+
+
+def field_tokens(row: Row, fields: tuple[str, ...]) -> tuple[int, ...]:
+    """Tokens of one row in each of the fields that count."""
+    values = (row.get(name) for name in fields)
+    return tuple(len(value) if isinstance(value, Sequence) else 0 for value in values)
+
+
 def row_tokens(row: Row, fields: tuple[str, ...]) -> int:
     """Tokens of one row over all fields that count."""
-    return sum(len(value) for name in fields if isinstance(value := row[name], Sequence))
+    return sum(field_tokens(row, fields))
 
 
 def field_lengths(dataset: datasets.Dataset, fields: tuple[str, ...]) -> list[tuple[int, ...]]:

@@ -43,6 +43,8 @@ class Job:
     precision: str = "fp32"
     lora: bool = False
     optim: str | None = None
+    smoothing: float = 0.0
+    """Of the labels."""
     driver: Driver = "trainer"
     num_layers: int | None = None
     """Of a model of `DEEP`; None is what its family usually has here."""
@@ -61,6 +63,8 @@ class Job:
         arguments: dict[str, object] = {"bf16": True} if self.precision == "bf16" else {}
         if self.optim is not None:
             arguments["optim"] = self.optim
+        if self.smoothing:
+            arguments["label_smoothing_factor"] = self.smoothing
         rows = _rows_of(self.family, self.padded)
         return around(model, rows, task=family.task, arguments=arguments)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -20,7 +21,7 @@ from autotune.cost.memory.outside import DRIVER_BYTES, Ranks, Target, target_her
 from autotune.display import output
 from autotune.errors import ExitCode, UsageError
 from autotune.estimating.ask import EstimateRequest, error_of, estimate
-from autotune.units import parse_bytes
+from autotune.units import format_bytes, parse_bytes
 from autotune.workload.resolve import resolve_model, resolve_spec
 from autotune.workload.spec import WorkloadSpec
 from probes import store
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from autotune.events import Document
 
 UNNAMED = "a device of that size"
+MOST_BYTES = 2**48
+"""More is a slip: no device has the hundredth part of it."""
 
 
 def run(context: typer.Context, chosen: options.Estimate) -> int:
@@ -92,7 +95,13 @@ def _request(reader: Reader, chosen: options.Estimate) -> EstimateRequest:
             f"{reader.flag('global_batch_size')} {wanted} cannot be split into {parts}.",
             "Every process accumulates whole micro-batches: change one of the numbers.",
         )
-    target = _target(reader, chosen)
+    target = _target(reader, chosen, processes)
+    if target.is_cpu and spec.precision == "fp16":
+        raise UsageError(
+            f"{reader.flag('precision')} fp16 needs a device: on a CPU there is no mixed precision "
+            "with it.",
+            "Use --precision bf16 or fp32, or name a device with --device.",
+        )
     settings = allocator_settings.from_environment(os.environ)
     return EstimateRequest(
         spec=_resolved(spec),
@@ -114,19 +123,31 @@ def _resolved(spec: WorkloadSpec) -> WorkloadSpec:
         return resolve_spec(spec, Path(scratch), Path.cwd())
 
 
-def _target(reader: Reader, chosen: options.Estimate) -> Target:
+def _target(reader: Reader, chosen: options.Estimate, processes: int) -> Target:
     given = reader.parsed("device_memory", chosen.device_memory, parse_bytes)
+    if given is not None and given > MOST_BYTES:
+        raise UsageError(
+            f"{reader.flag('device_memory')}: no device has {format_bytes(given)}.",
+            "Give what one device has, for example 24GiB.",
+        )
     name = (chosen.device or "").strip()
     if not name:
         if given is None:
-            return _here()
+            return _here(processes)
         return Target(name=UNNAMED, kind="cuda", total_bytes=given, total_from="as given")
     if name.lower() == "cpu":
         if given is None:
-            given, total_from = read_memory().available_bytes, "available here now"
+            given, total_from = _shared(
+                read_memory().available_bytes, "available here now", processes
+            )
         else:
             total_from = "as given"
         return Target(name="CPU", kind="cpu", total_bytes=given, total_from=total_from)
+    if re.fullmatch(r"(gpu|cuda|hip|xpu|mps)(:\d+)?", name.lower()):
+        raise UsageError(
+            f"{reader.flag('device')} takes the name of a make, and {name} is none.",
+            "Leave it out for the device of this machine, or name one, such as RTX 4090.",
+        )
     try:
         known = devices.find(name)
     except UsageError as error:
@@ -143,14 +164,21 @@ def _target(reader: Reader, chosen: options.Estimate) -> Target:
     )
 
 
-def _here() -> Target:
+def _here(processes: int) -> Target:
     """The device that this machine would train on."""
     machine = known_machine(on_progress=_tell)
-    return target_here(
-        machine,
-        total_bytes=machine.device.usable_bytes,
-        total_from=f"free here now, {machine.device.memory_from}",
-    )
+    total_bytes = machine.device.usable_bytes
+    total_from = f"free here now, {machine.device.memory_from}"
+    if machine.device.kind == "cpu":
+        total_bytes, total_from = _shared(total_bytes, total_from, processes)
+    return target_here(machine, total_bytes=total_bytes, total_from=total_from)
+
+
+def _shared(total_bytes: int, total_from: str, processes: int) -> tuple[int, str]:
+    """What each of several processes has of the memory of one machine, and who says so."""
+    if processes == 1:
+        return total_bytes, total_from
+    return total_bytes // processes, f"a share of what is {total_from}"
 
 
 def _kept_machine(known: devices.KnownDevice) -> Machine | None:

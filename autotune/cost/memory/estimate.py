@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from autotune.configuration import Checkpointing, divisors
 from autotune.cost.memory.allocator import Replayed
 from autotune.cost.memory.allocator_settings import AllocatorSettings
-from autotune.cost.memory.law import Law, Peak, training_law
+from autotune.cost.memory.law import Law, Peak, law_without_window, with_window
 from autotune.cost.memory.outside import (
     Layer,
     averaging_bytes,
@@ -118,6 +118,8 @@ class FormReckoner:
         self._outside = outside(question.target, ranks, process_bytes=question.process_bytes)
         self._averaging_bytes = averaging_bytes(ranks)
         self._laws: dict[int, Law] = {}
+        """By accumulation steps."""
+        self._laws_without_window: dict[bool, Law] = {}
         self._runs: dict[int, Run] = {}
         self._replayed: dict[tuple[int, bool], Replayed] = {}
 
@@ -138,15 +140,17 @@ class FormReckoner:
     def law(self, micro_batch_size: int) -> Law:
         """The law for as many accumulation steps as a micro-batch size has."""
         steps = self._question.accumulation_steps(micro_batch_size)
-        # Where each micro-batch has its own memory, a third one adds nothing to the second.
-        steps = steps if self._trace.window else min(steps, 2)
         if steps not in self._laws:
-            self._laws[steps] = training_law(self._trace, steps)
+            accumulates = steps > 1
+            if accumulates not in self._laws_without_window:
+                law = law_without_window(self._trace, accumulates=accumulates)
+                self._laws_without_window[accumulates] = law
+            law = self._laws_without_window[accumulates]
+            self._laws[steps] = with_window(law, self._trace, steps)
         return self._laws[steps]
 
-    def _run(self, micro_batch_size: int) -> Run:
-        steps = self._question.accumulation_steps(micro_batch_size)
-        key = min(steps, 2)
+    def _run(self, accumulation_steps: int) -> Run:
+        key = min(accumulation_steps, 2)
         if key not in self._runs:
             self._runs[key] = Run(
                 self._trace,
@@ -164,8 +168,12 @@ class FormReckoner:
             return Replayed(allocated_bytes=inside, reserved_bytes=inside, num_retries=0)
         key = (micro_batch_size, settings.expandable_segments)
         if key not in self._replayed:
-            self._replayed[key] = self._run(micro_batch_size).at(
-                micro_batch_size, settings, device_bytes=self._target.total_bytes
+            steps = self._question.accumulation_steps(micro_batch_size)
+            self._replayed[key] = self._run(steps).at(
+                micro_batch_size,
+                settings,
+                num_waiting=steps,
+                device_bytes=self._target.total_bytes,
             )
         return self._replayed[key]
 

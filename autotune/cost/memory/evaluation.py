@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from autotune.cost.memory import allocator
+from autotune.cost.memory.allocator_settings import AllocatorSettings
 from autotune.cost.memory.law import Law, law_of, static_events
-from autotune.cost.memory.trace import NO_BYTES, EvaluationTrace, Size, StepTrace
+from autotune.cost.memory.trace import NO_BYTES, EvaluationTrace, Events, Size, StepTrace
 
 MOST_ROWS = 1024
 """No larger evaluation batch is recommended: long before, it is no faster."""
+_NUM_STEPS = 2
+"""Evaluation steps of a replay: the second one finds what the first one has left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """What an evaluation step meets in the allocator of a device."""
+
+    settings: AllocatorSettings
+    static: Events
+    """Allocations of weights and optimizer state."""
+    blocks: tuple[int, ...]
+    """Bytes of what libraries keep of the allocator's memory."""
+    step: Events
+
+    def reserved_bytes(self, batch_size: int) -> int:
+        """Most that the allocator reserves, outputs that are kept left out."""
+        keys: list[int] = []
+        sizes: list[int] = []
+        for key, event in enumerate(self.static):
+            keys.append(key)
+            sizes.append(event.size.at(batch_size))
+        keys += range(len(keys), len(keys) + len(self.blocks))
+        sizes += self.blocks
+        for _ in range(_NUM_STEPS):
+            first = len(keys)
+            for event in self.step:
+                keys.append(first + event.storage)
+                sizes.append(0 if event.is_free else event.size.at(batch_size))
+        return allocator.replay(keys, sizes, self.settings).reserved_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +58,14 @@ class EvaluationLaw:
     kept: Size
     accumulation_steps: int | None
     num_rows: int | None
+    device: Device | None = None
+    """None on a CPU, whose allocator keeps nothing back."""
+
+    def held_bytes(self, batch_size: int) -> int:
+        """Bytes that the allocator holds at the peak, on a device with gaps and workspaces."""
+        if self.device is None:
+            return self.peak_bytes(batch_size)
+        return self.device.reserved_bytes(batch_size) + self.kept_bytes(batch_size)
 
     def peak_bytes(self, batch_size: int) -> int:
         """Bytes at the peak with an evaluation batch of this size."""
@@ -48,7 +89,7 @@ class EvaluationLaw:
         low, high = 0, most
         while low < high:
             middle = (low + high + 1) // 2
-            if self.peak_bytes(middle) <= limit_bytes:
+            if self.held_bytes(middle) <= limit_bytes:
                 low = middle
             else:
                 high = middle - 1
@@ -60,7 +101,7 @@ class EvaluationLaw:
         None where not even one row does. No batch is larger than the evaluation data.
 
         Args:
-            limit_bytes: What may be allocated.
+            limit_bytes: What the allocator may hold.
             most: No larger one is worth it.
         """
         rows = self.num_rows if self.num_rows is not None else MOST_ROWS
@@ -68,16 +109,31 @@ class EvaluationLaw:
         return 2 ** (largest.bit_length() - 1) if largest else None
 
 
-def evaluation_law(evaluation: EvaluationTrace, trace: StepTrace) -> EvaluationLaw:
+def evaluation_law(
+    evaluation: EvaluationTrace,
+    trace: StepTrace,
+    *,
+    settings: AllocatorSettings | None = None,
+    blocks: Sequence[int] = (),
+) -> EvaluationLaw:
     """The law of evaluation.
 
     Args:
         evaluation: The traced step.
         trace: Of training, for what is alive between its steps; the checkpointing form does not
             matter.
+        settings: Of the device's allocator; None on a CPU.
+        blocks: Bytes of what libraries keep of the allocator's memory.
     """
+    static = tuple(static_events(trace))
+    device = None
+    if settings is not None:
+        device = Device(
+            settings=settings, static=static, blocks=tuple(blocks), step=evaluation.step
+        )
     return EvaluationLaw(
-        step=law_of(chain(static_events(trace), evaluation.step)),
+        step=law_of(chain(static, evaluation.step)),
+        device=device,
         kept=evaluation.kept,
         accumulation_steps=evaluation.accumulation_steps,
         num_rows=evaluation.num_rows,

@@ -14,7 +14,7 @@ from autotune.configuration import Configuration
 from autotune.cost.memory.allocator_settings import UNCHANGED, AllocatorSettings
 from autotune.cost.memory.estimate import FormReckoner
 from autotune.cost.memory.evaluation import MOST_ROWS, EvaluationLaw, evaluation_law
-from autotune.cost.memory.outside import Ranks, Target
+from autotune.cost.memory.outside import Ranks, Target, workspaces
 from autotune.cost.memory.question import Question
 from autotune.cost.memory.trace import Phase, TracedWorkload
 from autotune.outcome import MemoryUse
@@ -130,7 +130,13 @@ class Reckoner:
         traced = self.traced
         if traced.evaluation is None or not traced.steps:
             return None
-        return evaluation_law(traced.evaluation, traced.steps[0])
+        is_cpu = self.target.is_cpu
+        return evaluation_law(
+            traced.evaluation,
+            traced.steps[0],
+            settings=None if is_cpu else self._settings,
+            blocks=[block for layer in workspaces(self.target) for block in layer.blocks],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +206,7 @@ class Foresight:
         law = self.reckoner.evaluation
         if law is None:
             return None
-        return round(law.peak_bytes(batch_size) * self.raised_by) + self._outside()
+        return round(law.held_bytes(batch_size) * self.raised_by) + self._outside()
 
     def _outside(self) -> int:
         if self.outside_bytes is not None:

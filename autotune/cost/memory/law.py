@@ -135,7 +135,13 @@ class _Bent(NamedTuple):
 
 
 def training_law(trace: StepTrace, accumulation_steps: int) -> Law:
-    """The law of training with so many micro-batches a step, from the second step on.
+    """The law of training with so many micro-batches a step, from the second step on."""
+    law = law_without_window(trace, accumulates=accumulation_steps > 1)
+    return with_window(law, trace, accumulation_steps)
+
+
+def law_without_window(trace: StepTrace, *, accumulates: bool) -> Law:
+    """The law of training but for the micro-batches that wait.
 
     The first step makes the optimizer's state at its end, so that its peak is no higher. With
     accumulation, gradients live through the forward passes of all micro-batches but the first; a
@@ -148,7 +154,7 @@ def training_law(trace: StepTrace, accumulation_steps: int) -> Law:
             chain(
                 static_events(trace),
                 first,
-                later if accumulation_steps > 1 else (),
+                later if accumulates else (),
                 trace.update,
             )
         )
@@ -156,6 +162,11 @@ def training_law(trace: StepTrace, accumulation_steps: int) -> Law:
     law = of(2)
     if trace.one_row is not None:
         law = replace(law, one_row=of(1))
+    return law
+
+
+def with_window(law: Law, trace: StepTrace, accumulation_steps: int) -> Law:
+    """The law with all micro-batches of a step there from its beginning to its end."""
     for event in trace.window:
         size = event.size
         law = law.plus(

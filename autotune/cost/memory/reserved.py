@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -18,7 +19,7 @@ NUM_STEPS = 3
 has left, the second is the first with that state, and from the third on nothing new is asked for.
 """
 MOST_ACCUMULATION_STEPS = 2
-"""Later micro-batches repeat the second one where each has its own memory."""
+"""Later micro-batches repeat the second one, but for waiting longer."""
 
 
 class Run:
@@ -43,8 +44,6 @@ class Run:
     ) -> None:
         self._trace = trace
         self._accumulation_steps = accumulation_steps
-        if not trace.window:
-            self._accumulation_steps = min(accumulation_steps, MOST_ACCUMULATION_STEPS)
         self._kept_bytes = tuple(kept_bytes)
         self._passing_bytes = passing_bytes
         self._requests: dict[bool, _Requests] = {}
@@ -58,6 +57,7 @@ class Run:
         micro_batch_size: int,
         settings: AllocatorSettings = UNCHANGED,
         *,
+        num_waiting: int | None = None,
         capacity_bytes: int | None = None,
         device_bytes: int | None = None,
     ) -> Replayed:
@@ -66,13 +66,17 @@ class Run:
         Args:
             micro_batch_size: Samples of a micro-batch.
             settings: Of the job's allocator.
+            num_waiting: Micro-batches that a step begins with; None is as many as it has.
             capacity_bytes: What the device has for the allocator; None is no limit.
             device_bytes: The whole device, which `memory_fraction` is a part of.
         """
         requests = self._requests_at(micro_batch_size)
+        waiting = [event.size.at(micro_batch_size) for event in self._trace.window]
+        waiting *= self._accumulation_steps if num_waiting is None else num_waiting
+        keys, num_bytes = requests.with_waiting(waiting, micro_batch_size)
         return allocator.replay(
-            requests.keys,
-            requests.num_bytes(micro_batch_size),
+            keys,
+            num_bytes,
             settings,
             capacity_bytes=capacity_bytes,
             device_bytes=device_bytes,
@@ -90,17 +94,19 @@ class Run:
         extra = -1
         before: Phase = "setup"
         for number, is_free, event in replay(
-            self._trace,
+            replace(self._trace, window=()),
             micro_batch_size=micro_batch_size,
-            accumulation_steps=self._accumulation_steps,
+            accumulation_steps=min(self._accumulation_steps, MOST_ACCUMULATION_STEPS),
             num_steps=NUM_STEPS,
         ):
             if before == "setup" and event.phase != "setup":
                 for num_bytes in self._kept_bytes:
                     found.add(extra, num_bytes)
                     extra -= 1
+                found.begin_step()
             if before == "optimizer" and event.phase != "optimizer":
                 self._pass(found, extra)
+                found.begin_step()
             if is_free:
                 found.add(number)
             else:
@@ -122,6 +128,12 @@ class _Requests:
     keys: list[int] = field(default_factory=list)
     _constant: list[float] = field(default_factory=list)
     _per_sample: list[float] = field(default_factory=list)
+    _steps: list[int] = field(default_factory=list)
+    """Places where optimizer steps begin."""
+
+    def begin_step(self) -> None:
+        """What is added from here on belongs to the next optimizer step."""
+        self._steps.append(len(self.keys))
 
     def add(self, key: int, constant_bytes: float = 0.0, bytes_per_sample: float = 0.0) -> None:
         self.keys.append(key)
@@ -132,6 +144,27 @@ class _Requests:
         sizes = np.array(self._constant) + np.array(self._per_sample) * micro_batch_size
         whole: list[int] = np.maximum(np.ceil(sizes), 0).astype(np.int64).tolist()
         return whole
+
+    def with_waiting(
+        self, waiting: Sequence[int], micro_batch_size: int
+    ) -> tuple[list[int], list[int]]:
+        """Keys and bytes of all requests, with blocks that are there for as long as each step.
+
+        Args:
+            waiting: Bytes of those blocks.
+            micro_batch_size: Samples of a micro-batch.
+        """
+        own = self.num_bytes(micro_batch_size)
+        if not waiting:
+            return self.keys, own
+        # No other block has such a key.
+        names = [min(self.keys) - 1 - number for number in range(len(waiting))]
+        start = self._steps[0]
+        keys, sizes = self.keys[:start], own[:start]
+        for begin, end in pairwise((*self._steps, len(own))):
+            keys += [*names, *self.keys[begin:end], *names]
+            sizes += [*waiting, *own[begin:end], *(0 for _ in names)]
+        return keys, sizes
 
 
 def reserved_bytes(

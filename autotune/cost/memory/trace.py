@@ -83,9 +83,8 @@ class StepTrace:
     setup: Events
     """Weights and buffers, and what the first pass makes for good."""
     window: Events
-    """Tensors of one micro-batch where all micro-batches of a step wait in the same memory, as on
-    a CPU; empty where each one is copied to the device when its turn comes, which then is part of
-    its micro-step."""
+    """Tensors of one micro-batch. All micro-batches of a step are fetched before the first one is
+    trained on, and wait where they are trained on until the step is over."""
     first_micro_step: Events
     """Forward and backward of the first micro-batch of a step: gradients come into being."""
     later_micro_step: Events

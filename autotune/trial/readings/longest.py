@@ -26,6 +26,9 @@ def longest_window(stepper: Stepper) -> list[Batch]:
     )
     num = size * configuration.accumulation_steps
     rows = repeat_to(workload.longest_rows(num), num)
+    if size == 1:
+        # A row alone is as wide as itself, whatever the longest of each field.
+        rows = [*workload.longest_rows(1), *rows][:num]
     window = [stepper.collate(rows[start : start + size]) for start in range(0, num, size)]
     if size > 1 and (any(map(has_padding, window)) or pads(stepper)):
         return [with_padding(batch) for batch in window]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 import torch
+from accelerate.utils import send_to_device
 
 from autotune.outcome import PROCESS_ALONE, Distances, MemoryUse, Phases, Speed
 from autotune.trial.device import (
@@ -353,6 +354,8 @@ def _measure_device(
     report: Report,
 ) -> tuple[MemoryUse, float]:
     reset_peak(stepper.device)
+    # The loader puts every micro-batch on the device as it fetches it: all of a step wait there.
+    window = [send_to_device(batch, stepper.device) for batch in window]
     steps_s = _steps(stepper, window, report)
     peak = read_peak(stepper.device, others_bytes)
     total_bytes = peak.reserved_bytes + peak.outside_bytes

@@ -104,10 +104,18 @@ def _evaluation_of(trainer: Trainer) -> Evaluation:
     lengths = [len(d) for d in _each(data) if isinstance(d, Sized)]
     return Evaluation(
         keeps_outputs=not only_loss and not in_batches,
+        keeps_inputs=not in_batches and _collects_inputs(arguments),
         accumulation_steps=arguments.eval_accumulation_steps,
         micro_batch_size=arguments.per_device_eval_batch_size,
         num_rows=max(lengths, default=None),
         preprocess_logits=getattr(trainer, "preprocess_logits_for_metrics", None),
+    )
+
+
+def _collects_inputs(arguments: TrainingArguments) -> bool:
+    # Earlier versions had a switch for it.
+    return "inputs" in getattr(arguments, "include_for_metrics", ()) or bool(
+        getattr(arguments, "include_inputs_for_metrics", False)
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autotune.errors import WorkloadError
 from autotune.workload.data import PEEK_ROWS
 from autotune.workload.loaded import Batch, Row, repeat_to
-from autotune.workload.rows import field_lengths
+from autotune.workload.rows import field_lengths, longest_first
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SCAN_S = 5.0
 """How long rows that must be made one by one are looked through for the longest."""
 _TOKENS = "input_ids"
+_LABELS = "labels"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,8 @@ class LiveRows:
     rows: Sequence[Row]
     """Of a stream: the rows that were looked at."""
     sizes: Sequence[int]
+    widths: Sequence[tuple[int, ...]]
+    """Of the same rows, the sizes of all fields that a batch may be as wide as."""
     counts_tokens: bool
 
     @property
@@ -65,9 +68,8 @@ class LiveRows:
         return None
 
     def longest(self, num: int) -> list[Row]:
-        """The largest rows that were looked at, largest first; among equals the earlier."""
-        order = sorted(range(len(self.sizes)), key=lambda i: (-self.sizes[i], i))
-        return repeat_to([self._row(i) for i in order[:num]], num)
+        """Of the rows that were looked at, those that make the largest batch together."""
+        return repeat_to([self._row(i) for i in longest_first(self.widths, num)], num)
 
     def typical(self, num: int) -> list[Row]:
         """The first rows in the order in which they are trained on."""
@@ -99,6 +101,7 @@ def look_at(dataset: object, order: Iterable[int] | None) -> LiveRows:
             places=None,
             rows=rows,
             sizes=[row_size(row) for row in rows],
+            widths=[_widths(row) for row in rows],
             counts_tokens=bool(rows) and _has_tokens(rows[0]),
         )
     else:
@@ -109,16 +112,18 @@ def look_at(dataset: object, order: Iterable[int] | None) -> LiveRows:
 
 
 def _map_rows(dataset: object, order: Sequence[int]) -> LiveRows:
-    lengths = _token_columns(dataset)
-    if lengths is not None:
-        sizes = [lengths[i] for i in order]
+    columns = _token_columns(dataset)
+    if columns is not None:
+        widths = [columns[i] for i in order]
+        sizes = [width[0] for width in widths]
         counts_tokens = True
     else:
-        sizes, counts_tokens = [], False
+        sizes, widths, counts_tokens = [], [], False
         deadline_s = time.monotonic() + SCAN_S
         for place in order:
             row: Row = dataset[place]  # type: ignore[index]
             sizes.append(row_size(row))
+            widths.append(_widths(row))
             counts_tokens = _has_tokens(row)
             if time.monotonic() > deadline_s:
                 break
@@ -128,12 +133,13 @@ def _map_rows(dataset: object, order: Sequence[int]) -> LiveRows:
         places=order[: len(sizes)],
         rows=(),
         sizes=sizes,
+        widths=widths,
         counts_tokens=counts_tokens,
     )
 
 
-def _token_columns(dataset: object) -> list[int] | None:
-    """Lengths of all rows, read off a column, where the data set keeps its tokens in one."""
+def _token_columns(dataset: object) -> list[tuple[int, ...]] | None:
+    """Lengths of all rows, read off columns, where the data set keeps its tokens in one."""
     import datasets
     import pyarrow
 
@@ -141,14 +147,25 @@ def _token_columns(dataset: object) -> list[int] | None:
         return None
     if dataset.format["type"] == "custom":
         return None
-    try:
-        return [row[0] for row in field_lengths(dataset, (_TOKENS,))]
-    except pyarrow.ArrowNotImplementedError:
-        return None
+    # Labels of classes are no lists, and have no length.
+    for fields in ((_TOKENS, _LABELS), (_TOKENS,)):
+        if _LABELS in fields and _LABELS not in dataset.column_names:
+            continue
+        try:
+            return [tuple(num or 0 for num in row) for row in field_lengths(dataset, fields)]
+        except pyarrow.ArrowNotImplementedError:
+            continue
+    return None
 
 
 def _has_tokens(row: object) -> bool:
     return isinstance(row, Mapping) and _TOKENS in row
+
+
+def _widths(row: object) -> tuple[int, ...]:
+    """What a batch with a row may be as wide as: its tokens, and its labels where it has many."""
+    has_labels = _has_tokens(row) and _LABELS in row  # type: ignore[operator]
+    return row_size(row), _elements(row[_LABELS]) if has_labels else 0  # type: ignore[index]
 
 
 def row_size(row: object) -> int:

@@ -7,21 +7,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from autotune.cli.app import main
+from autotune.cli.commands import estimate
 from autotune.cost.memory.trace import TracedWorkload, Untraced
 from autotune.tracing import client
 from autotune.tracing.client import TracingFailedError
 from autotune.tracing.request import TraceRequest
 from autotune.workload.spec import WorkloadSpec
+from probes.memory import read_memory
 from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
 from tests.autotune.export.jobs import quiet
 from tests.testing.shared import case_folder
 
+GIB = 2**30
 Captured = pytest.CaptureFixture[str]
 Estimate = Callable[..., int]
 
@@ -122,6 +126,15 @@ def test_a_picture_holds_every_entry(by_hand: Estimate, tmp_path: Path, capsys: 
         assert f"kind-activations-{number}" in marks
 
 
+def test_a_name_with_dollar_signs_is_no_formula(by_hand: Estimate, capsys: Captured) -> None:
+    from autotune.export import memory_picture
+
+    assert by_hand("--device", "H200", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    document["workload"]["name"] = "a$\\b$"
+    assert "a$\\b$ on H200" in memory_picture.draw(document)
+
+
 def test_a_repeated_question_is_answered_without_tracing(
     by_hand: Estimate, asked: list[TraceRequest], capsys: Captured
 ) -> None:
@@ -168,6 +181,40 @@ def test_several_processes_and_the_allocator_of_the_job_count(
     assert {"gradient buckets", "communication buffers"} <= {*names}
 
 
+def test_processes_on_a_cpu_share_its_memory(
+    by_hand: Estimate, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    memory = replace(read_memory(), available_bytes=8 * GIB)
+    monkeypatch.setattr(estimate, "read_memory", lambda: memory)
+    totals = {}
+    for processes in ("1", "4"):
+        assert by_hand("--device", "cpu", "--processes", processes, "--json") == 0
+        device = json.loads(capsys.readouterr().out)["device"]
+        totals[processes] = (device["total_bytes"], device["total_from"])
+    assert totals == {
+        "1": (8 * GIB, "available here now"),
+        "4": (2 * GIB, "a share of what is available here now"),
+    }
+    assert by_hand("--device", "cpu", "--processes", "4") == 0
+    assert "4, on one machine" in capsys.readouterr().out
+
+
+def test_options_of_other_jobs_are_refused_beside_the_demo(
+    by_hand: Estimate, capsys: Captured
+) -> None:
+    words = ("--demo", "--device-memory", "8GiB", "--max-length", "32")
+    assert main(["estimate", *words]) == 0
+    assert main(["estimate", *words, "--optim", "sgd"]) == 2
+    assert "--optim is not for the built-in job" in capsys.readouterr().err
+
+
+def test_what_is_not_counted_is_told(by_hand: Estimate, capsys: Captured) -> None:
+    assert by_hand("--device-memory", "8GiB") == 0
+    out = capsys.readouterr().out
+    assert "Evaluation and saving are not counted" in out
+    assert "add nothing but their samples, 8.00 KiB each" in out
+
+
 def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
     by_hand: Estimate, capsys: Captured
 ) -> None:
@@ -194,10 +241,18 @@ def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
         (("--dtype", "bf16", "--device-memory", "8GiB"), "--dtype cannot be 'bf16'", "bfloat16"),
         (("--device-memory", "8GiB", "--picture", "."), "draws SVG", ".svg"),
         (("--device", "RTX 4900"), "--device: There is no device 'RTX 4900'", "RTX 4090"),
+        (("--device", "cuda:0"), "the name of a make, and cuda:0 is none", "Leave it out"),
         (("--device", "A100"), "may be several devices", "A100 40GB, A100 80GB"),
         (("--device-memory", "24G"), "has half a unit", "24GiB or 24GB"),
         (("--device-memory", "24 gigs"), "is not a size", "6GiB"),
         (("--device-memory", "0GiB"), "is no memory at all", "larger"),
+        (("--device-memory", "5000TiB"), "no device has 5000 TiB", "24GiB"),
+        (
+            ("--device-memory", "8GiB", "--global-batch-size", "10000000000"),
+            "more samples than an optimizer step can have",
+            "not tokens",
+        ),
+        (("--device", "cpu", "--precision", "fp16"), "fp16 needs a device", "bf16 or fp32"),
         (
             ("--device-memory", "8GiB", "--global-batch-size", "9", "--processes", "2"),
             "cannot be split into 2 processes",
@@ -242,6 +297,24 @@ def test_a_config_that_says_no_task_is_asked_for_one(
     assert "There is no model to train." in capsys.readouterr().err
     assert main(["estimate", "--model-config", "gone.json", "--device-memory", "8GiB"]) == 2
     assert "gone.json does not exist" in capsys.readouterr().err
+
+
+def test_a_directory_without_a_config_is_told_before_the_task_is_asked_for(
+    by_hand: Estimate, tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "empty").mkdir()
+    assert main(["estimate", "--model", "empty", "--device-memory", "8GiB"]) == 2
+    assert "has no config.json" in capsys.readouterr().err
+
+
+def test_an_old_name_of_a_class_tells_the_task(
+    by_hand: Estimate, tmp_path: Path, asked: list[TraceRequest]
+) -> None:
+    place = config(tmp_path, architectures=["T5WithLMHeadModel"], model_type="t5")
+    assert main(["estimate", "--model-config", place, "--device-memory", "8GiB"]) == 0
+    spec = asked[-1].workload
+    assert isinstance(spec, WorkloadSpec)
+    assert spec.task == "seq2seq-lm"
 
 
 @pytest.mark.parametrize(

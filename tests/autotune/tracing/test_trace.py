@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,11 +17,11 @@ from autotune.cost.memory.evaluation import evaluation_law
 from autotune.cost.memory.law import static_sizes, training_law
 from autotune.cost.memory.trace import TracedWorkload
 from autotune.errors import WorkloadError
-from autotune.tracing.attention import kernel_for
+from autotune.tracing.attention import inside_kernels, kernel_for
 from autotune.tracing.made_up import make_up
 from autotune.tracing.request import Target, TraceRequest
 from autotune.tracing.trace import fake_mode, trace
-from autotune.workload.spec import Dtype, Lora, WorkloadSpec
+from autotune.workload.spec import Dtype, Lora, Task, WorkloadSpec
 from tests.autotune.export.jobs import quiet
 from tests.testing.memory_jobs import Job
 
@@ -105,6 +106,11 @@ def test_the_accelerate_loop_and_another_optimizer() -> None:
     assert traced(job, CPU, PLAIN).facts.optimizer.endswith("tensor by tensor")
 
 
+def test_gradients_of_what_was_picked_are_added_in_place() -> None:
+    job = Job(family="T5", smoothing=0.1)
+    check(job, Configuration(micro_batch_size=5, accumulation_steps=3))
+
+
 def test_experts_are_routed_without_values() -> None:
     check(Job(family="Mixtral"), Configuration(micro_batch_size=5, accumulation_steps=1))
 
@@ -143,9 +149,9 @@ def test_a_device_keeps_other_things_than_a_cpu() -> None:
     # Dropout keeps a byte an element instead of four, and attention is not written out.
     assert traced(job, CUDA).facts.attention == ("efficient",)
     assert training_law(on_device, 1).peak_bytes(8) < training_law(on_cpu, 1).peak_bytes(8)
-    # Batches wait on the host.
-    assert not on_device.window
-    assert on_cpu.window
+    # Wherever it is trained, all micro-batches of a step wait there.
+    assert [e.size for e in on_device.window] == [e.size for e in on_cpu.window]
+    assert {e.kind for e in on_device.window} == {"activations"}
     checkpointed = traced(job, CUDA).of(EVERY_LAYER)
     assert checkpointed is not None
     assert training_law(checkpointed, 1).peak_bytes(8) < training_law(on_device, 1).peak_bytes(8)
@@ -155,7 +161,8 @@ def test_a_device_keeps_other_things_than_a_cpu() -> None:
     ("dtype", "capability", "has_mask", "heads", "kernel"),
     [
         (torch.bfloat16, (8, 0), False, 2, "flash"),
-        (torch.bfloat16, (7, 5), False, 4, "efficient"),
+        (torch.float16, (7, 5), False, 4, "efficient"),
+        (torch.bfloat16, (7, 5), False, 4, "math"),
         (torch.bfloat16, (8, 0), True, 4, "efficient"),
         (torch.float32, (9, 0), False, 4, "efficient"),
         (torch.float32, (9, 0), False, 2, "math"),
@@ -167,7 +174,64 @@ def test_the_attention_kernel_of_a_cuda_device(
     query = torch.empty(1, 4, 8, 64, dtype=dtype, device="meta")
     key = torch.empty(1, heads, 8, 64, dtype=dtype, device="meta")
     target = Target(kind="cuda", capability=capability)
-    assert kernel_for(target, query=query, key=key, value=key, has_mask=has_mask) == kernel
+    chosen = kernel_for(
+        target, query=query, key=key, value=key, has_mask=has_mask, dtype=query.dtype
+    )
+    assert chosen == kernel
+
+
+@pytest.mark.parametrize("is_own", [False, True], ids=("the Trainer's", "the user's"))
+def test_state_that_an_optimizer_is_made_with_is_counted_under_every_form(
+    tmp_path: Path, is_own: bool
+) -> None:
+    """On a device, where many are stepped at once by an operator that returns nothing."""
+    workload = Job(family="GPT-2", optim="adagrad").load()
+    if is_own:
+        own = torch.optim.Adagrad(workload.model.parameters())
+        workload = replace(workload, optimizers=(own, None))
+    request = TraceRequest(
+        workload=WorkloadSpec(task="causal-lm"), target=CUDA, forms=BOTH, with_evaluation=False
+    )
+    with quiet():
+        found = trace(workload, request, tmp_path, fake_mode())
+    assert found.untraced == ()
+    for step in found.steps:
+        kinds = {kind: size.at(1) for kind, size in static_sizes(step).items()}
+        assert kinds["optimizer"] == pytest.approx(kinds["weights"], rel=0.01)
+        assert training_law(step, 1).peak(4).by_kind["optimizer"] == kinds["optimizer"]
+
+
+def test_compilation_is_left_out_with_all_that_would_switch_it_on(tmp_path: Path) -> None:
+    workload = Job(family="GPT-2").load()
+    compiled = {"torch_compile": True, "torch_compile_backend": "inductor"}
+    request = TraceRequest(workload=WorkloadSpec(task="causal-lm"), forms=PLAIN)
+    with quiet():
+        found = trace(replace(workload, arguments=compiled), request, tmp_path, fake_mode())
+    assert found.untraced == ()
+    assert any("Compilation is left out" in note for note in found.facts.notes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "capability", "size", "num_bytes"),
+    [
+        # Two tiles of 64 rows and 64 numbers for the 100 rows of each head, and a sum a row.
+        (torch.bfloat16, (8, 0), 64, 2 * (16 + 4 * 64 * 64) + 400),
+        (torch.float32, (8, 0), 64, 2 * (16 + 4 * 64 * 64) + 400),
+        (torch.float32, (6, 1), 64, 400),
+        # One tile of 128 rows; the heads have two, or four and tiles of keys and values.
+        (torch.float16, (7, 5), 128, 2 * (16 + 4 * 128 * 64) + 400),
+        (torch.float16, (8, 0), 256, 4 * (16 + 4 * 128 * 64) + 2 * 4 * 64 * 256 + 400),
+    ],
+)
+def test_the_efficient_kernel_adds_gradients_up_in_memory_of_its_own(
+    dtype: torch.dtype, capability: tuple[int, int], size: int, num_bytes: int
+) -> None:
+    inside = inside_kernels(Target(kind="cuda", capability=capability))
+    query = torch.empty(2, 4, 100, size, dtype=dtype, device="meta")
+    backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward.default
+    scratch = inside[backward]([query] * 4)
+    assert scratch is not None
+    assert scratch.num_bytes == 2 * 4 * num_bytes
 
 
 class Routed(GPT2LMHeadModel):  # type: ignore[misc]
@@ -224,6 +288,10 @@ def test_a_config_alone_is_traced_on_samples_of_the_length_asked_for(tmp_path: P
         request = TraceRequest(workload=spec, target=CUDA, forms=(NO_CHECKPOINTING,))
         found = trace(workload, request, tmp_path, mode)
     assert found.untraced == ()
+    # Long samples are many tokens, and on this machine only one of them is held.
+    tokens = workload.data_collator(workload.longest_rows(64))["input_ids"]
+    assert tokens.shape == (64, 32)
+    assert tokens.untyped_storage().nbytes() == 32 * 8
     facts = found.facts
     assert (facts.sequence_length, facts.precision, facts.target) == (32, "fp16", "cuda")
     assert facts.num_trainable_parameters < facts.num_parameters / 10
@@ -249,6 +317,26 @@ def test_weights_are_held_as_the_config_or_the_user_says(
     assert found.facts.weights_from == why
 
 
+@pytest.mark.parametrize(
+    ("changes", "cause", "remedy"),
+    [
+        ({"dtype": "float8_e4m3fn"}, "weights in float8_e4m3fn", "--dtype bfloat16"),
+        ({"dtype": "int8"}, "weights in int8", "--dtype bfloat16"),
+        ({"n_embd": "many"}, "expected int, got str", "Mend its config"),
+    ],
+)
+def test_what_a_config_cannot_say_is_told_with_what_to_mend(
+    tmp_path: Path, changes: dict[str, object], cause: str, remedy: str
+) -> None:
+    spec = WorkloadSpec(
+        task="causal-lm", model_config=write_config(tmp_path, **changes), dtype="auto"
+    )
+    with quiet(), pytest.raises(WorkloadError) as caught:
+        make_up(spec, tmp_path, fake_mode())
+    assert cause in caught.value.cause
+    assert remedy in (caught.value.remedy or "")
+
+
 def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
     place = tmp_path / "config.json"
     sizes = {"image_size": 32, "patch_size": 8, "num_channels": 1, "hidden_size": 24}
@@ -264,6 +352,187 @@ def test_an_image_is_as_large_as_the_config_says(tmp_path: Path) -> None:
     assert found.facts.batch.bytes_per_sample == 32 * 32 * 4 + 8
     assert not found.facts.is_padded
     assert found.facts.notes == ("Images are taken to be 1 × 32 × 32 (channels × height × width).",)
+
+
+SMALL: dict[str, dict[str, object]] = {
+    "bart": {
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "vocab_size": 100,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "max_position_embeddings": 32,
+    },
+    "t5": {
+        "d_model": 32,
+        "d_kv": 16,
+        "d_ff": 32,
+        "num_layers": 2,
+        "num_heads": 2,
+        "vocab_size": 100,
+        "decoder_start_token_id": 0,
+    },
+    "llama": {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
+        "eos_token_id": [2, 3],
+    },
+    "bert": {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 100,
+    },
+    "convnext": {"hidden_sizes": [8, 8], "depths": [2, 1], "num_stages": 2, "image_size": 64},
+    "deit": {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": 48,
+        "patch_size": 16,
+    },
+    "resnet": {"embedding_size": 8, "hidden_sizes": [8, 8], "depths": [1, 1]},
+    "clip": {
+        "vision_config": {
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 48,
+            "patch_size": 16,
+        }
+    },
+}
+
+
+def traced_of(
+    place: Path,
+    kind: str,
+    task: Task,
+    changes: Mapping[str, object] | None = None,
+    *,
+    target: Target = CUDA,
+    max_length: int = 16,
+) -> TracedWorkload:
+    """A step of a small config alone."""
+    file = place / "config.json"
+    file.write_text(json.dumps({"model_type": kind, **SMALL[kind], **(changes or {})}))
+    spec = WorkloadSpec(task=task, model_config=str(file), max_length=max_length, dtype="auto")
+    mode = fake_mode()
+    request = TraceRequest(
+        workload=spec,
+        target=target,
+        forms=PLAIN,
+        is_padded=True,
+        with_evaluation=False,
+    )
+    with quiet():
+        return trace(make_up(spec, place, mode), request, place, mode)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("bart", {}),
+        ("t5", {}),
+        ("llama", {}),
+        ("bert", {"problem_type": "multi_label_classification", "num_labels": 5}),
+        ("bert", {"num_labels": 1}),
+    ],
+    ids=("bart", "t5", "llama", "several classes", "a number"),
+)
+def test_heads_of_classes_get_the_samples_that_they_look_for(
+    tmp_path: Path, kind: str, changes: dict[str, object]
+) -> None:
+    """An end of the text, a token to pad with, labels in the form of their loss."""
+    assert traced_of(tmp_path, kind, "sequence-classification", changes).untraced == ()
+
+
+def test_the_image_of_a_model_of_images_and_texts_is_as_large_as_its_part_says(
+    tmp_path: Path,
+) -> None:
+    found = traced_of(tmp_path, "clip", "image-classification")
+    assert found.untraced == ()
+    assert "3 × 48 × 48" in found.facts.notes[0]
+
+
+def test_a_bias_that_is_learned_may_be_of_any_length(tmp_path: Path) -> None:
+    """The kernel wants it aligned, and its gradient is."""
+    found = traced_of(tmp_path, "t5", "seq2seq-lm", max_length=27)
+    assert found.untraced == ()
+    assert found.facts.attention == ("efficient",)
+
+
+def test_rates_that_layers_read_off_a_line_are_known(tmp_path: Path) -> None:
+    found = traced_of(tmp_path, "convnext", "image-classification", {"drop_path_rate": 0.5})
+    assert found.untraced == ()
+
+
+def test_a_config_without_a_class_takes_the_first_head_of_its_kind(tmp_path: Path) -> None:
+    found = traced_of(tmp_path, "deit", "image-classification")
+    assert found.facts.model_class == "DeiTForImageClassification"
+
+
+def test_what_convolutions_work_in_is_said_not_to_be_counted(tmp_path: Path) -> None:
+    for kind, is_told in (("clip", False), ("resnet", True)):
+        found = traced_of(tmp_path, kind, "image-classification")
+        assert any("convolutions" in note for note in found.facts.notes) is is_told
+
+
+def test_an_attention_that_needs_a_device_is_traced_as_torchs_and_told(tmp_path: Path) -> None:
+    found = traced_of(tmp_path, "llama", "causal-lm", {"attn_implementation": "flash_attention_2"})
+    assert found.untraced == ()
+    assert "flash_attention_2" in found.facts.notes[0]
+    plain = traced_of(tmp_path, "llama", "causal-lm")
+    assert training_law(found.steps[0], 1).peak(8) == training_law(plain.steps[0], 1).peak(8)
+
+
+def test_quantised_weights_that_a_config_cannot_have_are_told(tmp_path: Path) -> None:
+    found = traced_of(
+        tmp_path,
+        "llama",
+        "causal-lm",
+        {
+            "dtype": "bfloat16",
+            "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True},
+        },
+    )
+    assert found.untraced == ()
+    assert found.facts.weights == "bfloat16"
+    (note,) = found.facts.notes
+    assert "quantised weights (bitsandbytes)" in note
+
+
+def test_half_precision_before_ampere_writes_attention_out_in_bf16_alone(tmp_path: Path) -> None:
+    turing = Target(kind="cuda", capability=(7, 5))
+    kernels = {
+        dtype: traced_of(
+            tmp_path, "bert", "masked-lm", {"dtype": dtype}, target=turing
+        ).facts.attention
+        for dtype in ("float16", "bfloat16")
+    }
+    assert kernels == {"float16": ("efficient",), "bfloat16": ("math",)}
+
+
+def test_bf16_that_stands_for_fp16_has_the_kernels_of_fp16(tmp_path: Path) -> None:
+    spec = WorkloadSpec(
+        task="causal-lm", model_config=write_config(tmp_path), max_length=32, precision="fp16"
+    )
+    mode = fake_mode()
+    request = TraceRequest(
+        workload=spec, target=Target(kind="cuda", capability=(7, 5)), forms=PLAIN
+    )
+    with quiet():
+        found = trace(make_up(spec, tmp_path, mode), request, tmp_path, mode)
+    assert found.facts.attention == ("efficient",)
 
 
 def test_a_length_beyond_the_positions_is_refused(tmp_path: Path) -> None:

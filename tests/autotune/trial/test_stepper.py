@@ -272,6 +272,16 @@ def test_streams_are_read_in_their_order(tmp_path: Path, driver: Driver, num_row
     assert losses(stepper, 1)[0] > 0
 
 
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_the_loader_puts_what_it_fetches_where_it_is_trained_on(
+    causal: LoadedWorkload, tmp_path: Path, driver: Driver
+) -> None:
+    """So that all micro-batches of a step wait there, which the law of memory counts on."""
+    stepper = stepper_of(causal, configured(2, 4), tmp_path, driver=driver)
+    loader: Any = stepper
+    assert loader._dataloader.device == stepper.device
+
+
 def test_no_batch_at_all_is_said(causal: LoadedWorkload, tmp_path: Path) -> None:
     arguments = {**causal.arguments, "dataloader_drop_last": True}
     stepper = stepper_of(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from autotune.errors import UsageError, WorkloadError
+from autotune.workload.load import load
 from autotune.workload.spec import Columns, Lora, WorkloadSpec
 from tests.autotune.workload.conftest import Load, rows_of, write_csv, write_jsonl
 from tests.testing import tiny_models
@@ -282,9 +284,48 @@ def test_an_unknown_optimizer_is_answered_with_near_ones(
     assert "adamw_torch_fused" in message
 
 
-def test_an_optimizer_of_a_package_that_is_missing(classify: WorkloadSpec, load_here: Load) -> None:
-    message = refused(load_here, replace(classify, optim="galore_adamw"), UsageError)
-    assert "needs the package galore_torch" in message
+@pytest.mark.parametrize(
+    ("optim", "package"),
+    [
+        ("galore_adamw", "galore_torch"),
+        ("lion_32bit", "bitsandbytes"),
+        ("adamw_torch_xla", "torch_xla"),
+        ("adamw_torch_npu_fused", "torch_npu"),
+    ],
+)
+def test_an_optimizer_of_a_package_that_is_missing(
+    classify: WorkloadSpec, load_here: Load, optim: str, package: str
+) -> None:
+    message = refused(load_here, replace(classify, optim=optim), UsageError)
+    assert f"needs the package {package}," in message
+
+
+def test_an_attention_whose_package_is_missing(
+    classify: WorkloadSpec, bert: str, tmp_path: Path, load_here: Load
+) -> None:
+    place = tmp_path / "flash"
+    shutil.copytree(bert, place)
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(
+        json.dumps(config | {"attn_implementation": "flash_attention_2"})
+    )
+    spec = replace(classify, model_config=str(place))
+    message = refused(load_here, spec)
+    assert message.endswith(
+        "Install what the attention flash_attention_2 of its config needs, or write sdpa there."
+    )
+    # A device that is elsewhere may have it.
+    found = load(spec, tmp_path / "scratch", tmp_path, trains_here=False)
+    assert any("asks for the attention flash_attention_2" in note for note in found.facts.notes)
+
+
+def test_fp16_is_loaded_for_a_device_that_is_elsewhere(
+    classify: WorkloadSpec, tmp_path: Path
+) -> None:
+    spec = replace(classify, precision="fp16")
+    found = load(spec, tmp_path / "scratch", tmp_path, trains_here=False)
+    assert found.arguments["fp16"] is True
+    assert found.facts.precision == "fp16"
 
 
 def test_bf16_is_possible_on_a_cpu(classify: WorkloadSpec, load_here: Load) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import torch
 from autotune.errors import WorkloadError
 from autotune.workload import data
 from autotune.workload.loaded import LoadedWorkload
+from autotune.workload.rows import longest_first
 from autotune.workload.spec import WorkloadSpec
 from tests.autotune.workload.conftest import Load, write_csv, write_jsonl
 from tests.testing.tiny_models import WORDS
@@ -123,6 +125,36 @@ def test_an_empty_stream_is_said_to_be_empty(gpt2: str, tmp_path: Path, load_her
     path = write_jsonl(tmp_path / "d.jsonl", [{"text": " "}] * 3)
     with pytest.raises(WorkloadError, match="no training sample"):
         load_here(WorkloadSpec(task="causal-lm", model_config=gpt2, dataset=path, streaming=True))
+
+
+def test_the_longest_of_each_field_meet_in_the_first_batch() -> None:
+    # The second row has the most tokens, but a batch with the others is wider in both fields.
+    lengths = [(1, 1), (6, 6), (9, 1), (2, 8), (6, 5), (9, 1)]
+    assert longest_first(lengths, 6) == [2, 3, 1, 4, 5, 0]
+    assert longest_first(lengths, 2) == [2, 3]
+    # There is room for one, which is as wide as itself.
+    assert longest_first(lengths, 1) == [1]
+    assert longest_first([(2,), (5,), (5,)], 3) == [1, 2, 0]
+    assert longest_first([(3, 3), (4, 4), (1, 1)], 3) == [1, 0, 2]
+
+
+def test_a_text_and_its_target_may_be_longest_in_two_rows(
+    t5: str, tmp_path: Path, load_here: Load
+) -> None:
+    long, short, middle = (" ".join(["good"] * num) for num in (9, 1, 6))
+    pairs = [{"source": middle, "target": middle}] * 80
+    path = write_jsonl(
+        tmp_path / "d.jsonl",
+        [*pairs, {"source": long, "target": short}, {"source": short, "target": long}],
+    )
+    spec = WorkloadSpec(task="seq2seq-lm", model_config=t5, dataset=path)
+    widths = set()
+    for streaming in (False, True):
+        loaded = load_here(replace(spec, streaming=streaming))
+        batch = loaded.data_collator(loaded.longest_rows(2))
+        widths.add((batch["input_ids"].shape[1], batch["labels"].shape[1]))
+    (width,) = widths
+    assert width[0] == width[1] >= 9
 
 
 def test_longest_rows_come_longest_first_and_start_over(

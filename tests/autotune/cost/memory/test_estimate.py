@@ -11,7 +11,7 @@ from autotune.cost.memory.allocator_settings import AllocatorSettings, parse
 from autotune.cost.memory.estimate import Estimate, FormEstimate, estimate
 from autotune.cost.memory.outside import Ranks, Target
 from autotune.cost.memory.question import Question, table_sizes
-from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, step, traced
+from tests.autotune.cost.memory.traces import EVERY_LAYER, MIB, event, step, traced
 
 CONTEXT = 500_000_000
 WORKSPACES = 2 * 8_519_680 + 4 * MIB
@@ -71,6 +71,16 @@ def test_every_byte_of_the_need_belongs_to_a_layer() -> None:
         assert by_name["allocator"].num_bytes >= 0
         assert by_name["context"].num_bytes == CONTEXT
         assert sum(form.peak.by_kind.values()) == form.peak.num_bytes
+
+
+def test_all_samples_of_a_global_batch_wait_on_the_device() -> None:
+    waits = replace(step(), window=(event(40, "activations", "forward", mib_per_sample=3.0),))
+    question = asked(global_batch_size=64)
+    alone, waiting = (estimate(traced(s), question) for s in (step(), waits))
+    for one, other in zip(plain(alone).entries, plain(waiting).entries, strict=True):
+        assert other.tensor_bytes == one.tensor_bytes + 3 * 64 * MIB
+        if one.reserved_bytes is not None and other.reserved_bytes is not None:
+            assert other.reserved_bytes >= one.reserved_bytes + 3 * 64 * MIB - 20 * MIB
 
 
 def test_the_global_batch_decides_how_each_size_accumulates() -> None:

@@ -118,7 +118,10 @@ def test_far_less_than_was_predicted_refutes_the_law() -> None:
 def test_evaluation_has_a_law_and_a_size_of_its_own() -> None:
     assert foresight().evaluation_batch_size(LIMIT) is None
     evaluation = EvaluationTrace(
-        step=(event(50, "logits", "evaluation", mib_per_sample=5.0),),
+        step=(
+            event(50, "logits", "evaluation", mib_per_sample=5.0),
+            event(50, "logits", "evaluation", mib_per_sample=5.0, is_free=True),
+        ),
         kept=NO_BYTES,
         accumulation_steps=None,
         num_rows=1000,
@@ -128,6 +131,9 @@ def test_evaluation_has_a_law_and_a_size_of_its_own() -> None:
     # Weights and state stand there: 300 MiB, 5 a sample, 450 for the process.
     assert known.evaluation_batch_size(1400 * MIB) == 128
     assert known.evaluation_bytes(128) == (450 + 300 + 640) * MIB
+    on_card = foresight(replace(traced(), evaluation=evaluation), CARD)
+    # There each large block has a segment, and the workspaces fill two of 20 MiB.
+    assert on_card.evaluation_bytes(128) == 500_000_000 + (300 + 640 + 2 * 20) * MIB
     raised = replace(known, raised_by=1.2)
     assert raised.evaluation_batch_size(1400 * MIB) == 64
     keeping = replace(evaluation, kept=Size(constant_bytes=0.0, bytes_per_sample=MIB))

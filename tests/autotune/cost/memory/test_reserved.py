@@ -33,6 +33,17 @@ def test_accumulation_repeats_the_later_micro_step() -> None:
     assert Run(step(), accumulation_steps=8).num_events(1) == twice.num_events(1)
 
 
+def test_all_micro_batches_of_a_step_wait_from_its_beginning_to_its_end() -> None:
+    waits = replace(step(), window=(event(40, "activations", "forward", mib_per_sample=3.0),))
+    run, plain = Run(waits, accumulation_steps=2), Run(step(), accumulation_steps=2)
+    assert run.at(4).allocated_bytes == plain.at(4).allocated_bytes + 2 * 12 * MIB
+    assert run.at(4, num_waiting=16).allocated_bytes == (
+        plain.at(4).allocated_bytes + 16 * 12 * MIB
+    )
+    # They are given back before those of the next step come.
+    assert run.at(1, num_waiting=64).reserved_bytes < plain.at(1).reserved_bytes + 280 * MIB
+
+
 def test_what_is_kept_comes_after_the_weights_and_stays() -> None:
     run = Run(step(), kept_bytes=[8 * MIB, 8 * MIB])
     plain = Run(step())

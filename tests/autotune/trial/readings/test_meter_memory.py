@@ -15,7 +15,7 @@ from autotune.trial.readings.live_bytes import HostBudgetExceeded, LiveBytes
 from autotune.trial.readings.longest import has_padding, longest_window
 from autotune.trial.readings.meter import DeviceLimitExceeded, measure_memory
 from autotune.trial.stepper import Driver, Stepper, train_window
-from autotune.workload.loaded import LoadedWorkload
+from autotune.workload.loaded import Batch, LoadedWorkload
 from tests.autotune.trial import workloads
 from tests.autotune.trial.readings.meters import DRIVERS, ByHand, small_decoder, stepper_of
 from tests.autotune.trial.workloads import Tokens, rows_of
@@ -206,9 +206,19 @@ def test_a_device_that_was_filled_beyond_the_limit_says_how_far(
     monkeypatch.setattr(
         meter, "read_peak", lambda device, others: AcceleratorPeak(3 * GIB, 4 * GIB, GIB)
     )
+    moved: list[torch.device] = []
+
+    def move(batch: Batch, device: torch.device) -> Batch:
+        moved.append(device)
+        return batch
+
+    monkeypatch.setattr(meter, "send_to_device", move)
     stepper = Skipping(0)
     stepper.device = torch.device("cuda")
+    stepper.configuration = replace(stepper.configuration, accumulation_steps=3)
     memory = memory_of(stepper, limit_bytes=5 * GIB)
+    # All micro-batches of a step wait on the device, since the loader puts them there.
+    assert moved == [stepper.device] * 3
     assert (memory.allocated_bytes, memory.reserved_bytes) == (3 * GIB, 4 * GIB)
     assert (memory.outside_bytes, memory.total_bytes) == (GIB, 5 * GIB)
     with pytest.raises(DeviceLimitExceeded) as caught:

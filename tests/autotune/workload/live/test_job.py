@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -47,7 +48,10 @@ def test_how_it_evaluates_is_known(tmp_path: Path) -> None:
         preprocess_logits=live.pad,
     )
     assert job_of_trainer(trainer).evaluation == kept
+    trainer.args.include_for_metrics = ["inputs"]
+    assert job_of_trainer(trainer).evaluation == replace(kept, keeps_inputs=True)
     trainer.args.batch_eval_metrics = True
+    assert not job_of_trainer(trainer).evaluation.keeps_inputs
     assert not job_of_trainer(trainer).evaluation.keeps_outputs
 
 

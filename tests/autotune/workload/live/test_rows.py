@@ -92,3 +92,13 @@ def test_the_order_that_a_loader_draws() -> None:
     assert (
         rows.order_of(torch.utils.data.DataLoader(live.TokenStream()), live.TokenStream()) is None
     )
+
+
+@pytest.mark.parametrize("is_table", [True, False])
+def test_a_text_and_its_target_may_be_longest_in_two_rows(is_table: bool) -> None:
+    lengths = [(5, 5), (9, 1), (1, 8), (5, 4)]
+    data = [{"input_ids": [1] * text, "labels": [1] * target} for text, target in lengths]
+    found = rows.look_at(datasets.Dataset.from_list(data) if is_table else data, range(4))
+    assert [found.places[0], *found.sizes] == [0, 5, 9, 1, 5]  # type: ignore[index]
+    assert [len(row["labels"]) for row in found.longest(2)] == [1, 8]  # type: ignore[arg-type]
+    assert [len(row["labels"]) for row in found.longest(1)] == [5]  # type: ignore[arg-type]
