@@ -344,7 +344,6 @@ def test_a_wrong_path_is_told_before_the_task_is_missed(
     (tmp_path / "headless").mkdir()
     (tmp_path / "headless" / "config.json").write_text("{}")
     (tmp_path / "headless" / "model.safetensors").touch()
-    (tmp_path / "config.json").write_text("{}")
     assert main(["tune", "--model", model, "--dataset", dataset]) == 2
     err = capsys.readouterr().err
     assert says in err
