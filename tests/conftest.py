@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
+from collections.abc import Iterator
 
 import pytest
 
@@ -45,7 +46,18 @@ for _signal in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         is_interrupt = _signal is signal.SIGINT
         signal.signal(_signal, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long is begun first, so that no worker is left alone with it at the end."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.fixture(autouse=True)
+def kept_signals() -> Iterator[None]:
+    """A test that runs an engine in this very process leaves its handlers to no other one."""
+    before = {number: signal.getsignal(number) for number in _HANDLED}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

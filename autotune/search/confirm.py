@@ -1,10 +1,13 @@
 """Measures best, contenders and baseline again, interleaved, in fresh processes.
 
-Every contestant has a process of its own that was never used before. In each round every one of
-them trains on the same next global batches, in an order that turns from round to round; what the
-machine does meanwhile hits all of them alike. How memory happens to lie makes two processes of one
-configuration differ by some per cent for as long as they live. So a round is timed in a new fork of
-each process where that is cheap: then rounds differ by it, and the interval covers it.
+No trial has run before in the processes that are used. In each round every contestant trains on
+the same next global batches, in an order that turns from round to round; what the machine does
+meanwhile hits all of them alike.
+
+How code and memory happen to lie makes two processes of one configuration differ by some per cent
+for as long as they live, which no number of rounds would show. Where forks are to be had, and are
+quickly warm, each round of each contestant is therefore timed in a new fork of one fresh process
+that all of them share.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ SHOW_S = 0.6
 """How long a display may take to show a message, in which nothing is measured."""
 BLOCK_S = 1.0
 """Aimed-at time of one contestant in one round."""
-RENEWAL_S = 2.0
-"""How long a new fork may warm up before each round."""
+FORK_WARM_UP_S = 2.0
+"""How long forks may warm up before each round."""
 TOGETHER_FRACTION = 0.7
 """Part of the free memory that waiting contestants may hold at the same time."""
 
@@ -70,17 +73,17 @@ def confirmation_s(
 ) -> float:
     """Seconds that confirming will take at least, from what steps and cold starts took."""
     warm_up_s = step_s * WARMUP_STEPS
-    round_s = max(BLOCK_S, step_s) + (warm_up_s if warm_up_s <= RENEWAL_S else 0.0)
+    round_s = max(BLOCK_S, step_s) + (warm_up_s if warm_up_s <= FORK_WARM_UP_S else 0.0)
     return num_contestants * (cold_start_s + step_s * 2 + warm_up_s + rounds * round_s)
 
 
-def are_renewed(pool: WorkerPool, trials: Iterable[MeasuredTrial]) -> bool:
-    """Whether each round is timed in a new fork of every contestant's process.
+def are_forked(pool: WorkerPool, trials: Iterable[MeasuredTrial]) -> bool:
+    """Whether contestants are measured in forks of one process, a new one for each round.
 
     Ranks would have to meet and to exchange the parameters anew each time.
     """
     return pool.options.isolation == "fork" and all(
-        t.configuration.world_size == 1 and t.measured.speed.step_s * WARMUP_STEPS <= RENEWAL_S
+        t.configuration.world_size == 1 and t.measured.speed.step_s * WARMUP_STEPS <= FORK_WARM_UP_S
         for t in trials
     )
 
@@ -131,14 +134,14 @@ class _Contest:
         kept = self._affordable(entered)
         step_s = max(t.measured.speed.step_s for t in kept)
         self._steps_per_block = max(1, round(BLOCK_S / step_s))
-        stays, is_renewed = self._fit_together(kept), are_renewed(engine.pool, kept)
+        stays, is_forked = self._fit_together(kept), are_forked(engine.pool, kept)
         self._contestants = [
             Contestant(
                 engine=engine,
                 number=engine.take_number(),
                 trial=trial,
                 stays=stays,
-                is_renewed=is_renewed,
+                is_forked=is_forked,
                 is_baseline=trial.configuration == baseline,
             )
             for trial in kept

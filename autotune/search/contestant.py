@@ -37,7 +37,8 @@ class Contestant:
         stays: Whether its process waits between rounds; otherwise every round starts a new one,
             since not all contestants fit into memory together. On a device, where each is measured
             by what is free, the process that waits is another one than that of the memory check.
-        is_renewed: Whether every round is timed in a new fork of its process.
+        is_forked: Whether every measurement is made in a new fork of the warm worker, which all
+            contestants share, instead of a process of its own.
         is_baseline: Whether it is the user's present configuration.
     """
 
@@ -48,7 +49,7 @@ class Contestant:
         number: int,
         trial: MeasuredTrial,
         stays: bool,
-        is_renewed: bool,
+        is_forked: bool,
         is_baseline: bool,
     ) -> None:
         self.number = number
@@ -59,7 +60,7 @@ class Contestant:
         self._engine = engine
         self._trial = trial
         self._stays = stays
-        self._is_renewed = is_renewed
+        self._is_forked = is_forked
         self._worker: Worker | None = None
         self._memory: MemoryUse | None = None
         self._interlude: Interlude | None = None
@@ -122,7 +123,7 @@ class Contestant:
 
     def launch(self) -> None:
         """Starts the process, where it may wait beside the others and does not yet."""
-        if self._stays and self._worker is None:
+        if self._stays and self._worker is None and not self._is_forked:
             self._worker = self._engine.pool.launch(self.configuration.world_size)
 
     def enter(self) -> Outcome | None:
@@ -130,7 +131,7 @@ class Contestant:
         return self._clocked(self._enter)
 
     def _enter(self) -> Outcome | None:
-        fault = self._load()
+        fault = None if self._is_forked else self._load()
         if fault is not None:
             return fault
         plan = self._engine.plan
@@ -149,15 +150,17 @@ class Contestant:
         self._memory = reply.memory
         self._interlude = reply.interlude
         self.steps_s += reply.steps_s
+        if self._is_forked:
+            return None
         if self._stays and not self._engine.pool.is_on_device:
-            return None if self._is_renewed else self._open()
+            return self._open()
         # What a process holds of a device would count as memory of the next one measured there.
         self.close()
         return None
 
     def wait(self) -> Outcome | None:
         """Has the process ready for its first round, where it waits between rounds; or a fault."""
-        if not self._stays or self._is_open or self._is_renewed:
+        if self._is_forked or not self._stays or self._is_open:
             return None
         return self._clocked(lambda: self._load() or self._open())
 
@@ -166,14 +169,15 @@ class Contestant:
         return self._clocked(lambda: self._block(num_steps))
 
     def _block(self, num_steps: int) -> Outcome | None:
-        fault = self._load() if self._worker is None else None
-        if fault is None and not (self._is_open or self._is_renewed):
-            fault = self._open()
-        if fault is not None:
-            return fault
-        reply = self._ask(
-            self._block_anew(num_steps) if self._is_renewed else ContinueSpeed(num_steps=num_steps)
-        )
+        if self._is_forked:
+            reply = self._ask(self._forked_block(num_steps))
+        else:
+            fault = self._load() if self._worker is None else None
+            if fault is None and not self._is_open:
+                fault = self._open()
+            if fault is not None:
+                return fault
+            reply = self._ask(ContinueSpeed(num_steps=num_steps))
         if not isinstance(reply, SpeedMeasured) or reply.speed is None:
             return as_outcome(reply, self._log)
         self.blocks.append(reply.speed)
@@ -182,7 +186,7 @@ class Contestant:
             self.close()
         return None
 
-    def _block_anew(self, num_steps: int) -> MeasureSpeed:
+    def _forked_block(self, num_steps: int) -> MeasureSpeed:
         """The next block, on the batches that follow those of the blocks before."""
         plan = self._engine.plan
         return MeasureSpeed(
@@ -220,6 +224,14 @@ class Contestant:
         return None
 
     def _ask(self, command: Command) -> Reply | TimedOut | Stopped:
+        if self._is_forked:
+            return self._engine.pool.ask(
+                command,
+                log=self._log,
+                time_limit_s=self._engine.plan.time_limit_s,
+                on_progress=self._engine.progress(self.number),
+                should_stop=self._engine.session.why_stop_now,
+            )
         assert self._worker is not None, "loaded before"
         return self._worker.ask(
             command,

@@ -21,7 +21,7 @@ from autotune.search.confirm import (
     HALF_WIDTH,
     MIN_ROUNDS,
     TOGETHER_FRACTION,
-    are_renewed,
+    are_forked,
     confirm,
 )
 from autotune.search.contestant import Contestant
@@ -159,7 +159,7 @@ class _Contest:
                     number=n,
                     trial=t,
                     stays=stays,
-                    is_renewed=are_renewed(pool, entered),
+                    is_forked=are_forked(pool, entered),
                     is_baseline=False,
                 )
                 for n, t in enumerate(entered)

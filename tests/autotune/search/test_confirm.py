@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -81,6 +82,7 @@ class Pool:
     """Launches such processes, and may fail to load one."""
 
     cold_start_s = 0.0
+    options = SimpleNamespace(isolation="inline")
 
     def __init__(self, *, is_on_device: bool, num_loads: int = 1000) -> None:
         self.is_on_device = is_on_device

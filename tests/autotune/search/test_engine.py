@@ -12,7 +12,7 @@ from autotune import control
 from autotune.configuration import Configuration
 from autotune.errors import UsageError
 from autotune.outcome import Failed, Measured, OutOfMemory
-from autotune.search.confirm import are_renewed
+from autotune.search.confirm import are_forked
 from autotune.search.contestant import Contestant
 from tests.testing import jobs
 from tests.testing.shared import case_folder
@@ -60,27 +60,27 @@ def test_rounds_in_forks_go_on_with_the_data_and_begin_with_the_same_weights(
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path, micro_batch_size=4, trials=1)
     with jobs.searched(asked, tmp_path) as run:
         (trial,) = run.history.measured
-        assert are_renewed(run.engine.pool, [trial])
+        assert are_forked(run.engine.pool, [trial])
         speed = replace(trial.measured.speed, step_times_s=(1.5,) * 3, step_samples=(8,) * 3)
         slow = replace(trial, measured=replace(trial.measured, speed=speed))
-        assert not are_renewed(run.engine.pool, [trial, slow]), "3 s to warm up"
+        assert not are_forked(run.engine.pool, [trial, slow]), "3 s to warm up"
         ranks = replace(trial, configuration=replace(trial.configuration, world_size=2))
-        assert not are_renewed(run.engine.pool, [trial, ranks])
+        assert not are_forked(run.engine.pool, [trial, ranks])
         blocks = {}
-        for is_renewed in (True, False):
+        for is_forked in (True, False):
             contestant = Contestant(
                 engine=run.engine,
                 number=run.engine.take_number(),
                 trial=trial,
                 stays=True,
-                is_renewed=is_renewed,
+                is_forked=is_forked,
                 is_baseline=True,
             )
             try:
                 contestant.launch()
                 assert contestant.enter() is None
                 assert [contestant.block(2) for _ in range(2)] == [None, None]
-                blocks[is_renewed] = contestant.blocks
+                blocks[is_forked] = contestant.blocks
                 assert len(contestant.s_per_sample) == 2
                 allocated_bytes = trial.measured.memory.allocated_bytes
                 assert contestant.memory.allocated_bytes == allocated_bytes
