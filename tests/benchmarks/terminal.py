@@ -116,7 +116,7 @@ def _long_run(context: Context) -> Row:
     for _ in range(1 if context.quick else 7):
         start_s = time.perf_counter()
         terminal = Terminal(run.path.parent, "", "tui", str(run.path), module=_CLI)
-        terminal.read_until(f"of {NUM_LONG_TRIALS}")
+        terminal.read_until(f"{NUM_LONG_TRIALS} trials")
         seconds.append(time.perf_counter() - start_s)
         _leave(terminal)
     reading = Reading.of_samples(seconds, "s")
