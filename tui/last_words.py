@@ -36,5 +36,7 @@ def last_words(now: RunNow, exit_code: int) -> list[str]:
     if now.is_alive:
         lines.append(f"  The run goes on. Look again: autotune tui {run}")
     elif now.form == "finished":
-        lines.append(f"  next   autotune show {run}")
+        # A journal that is damaged is shown by the UI alone.
+        verb = "show" if now.trouble is None else "tui"
+        lines.append(f"  next   autotune {verb} {run}")
     return [plain_text(line) for line in lines]

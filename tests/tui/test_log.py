@@ -119,6 +119,26 @@ def test_a_noisy_log_on_the_screen(noisy: bytes, tmp_path: Path) -> None:
     driving.drive(app, (100, 24), body)
 
 
+def test_another_trial_is_shown_where_one_is_chosen_while_a_log_is_open(tmp_path: Path) -> None:
+    run = stories.make(tmp_path, "finished")
+    app = AutotuneApp(run, unix_time=driving.clock)
+
+    async def body(pilot: driving.Driver) -> None:
+        await driving.shows(pilot, "samples/s")
+        app.open_trial(2, log=True)
+        await driving.shows(pilot, "#2 ")
+        await pilot.press("3")
+        await driving.shows(pilot, "events")
+        app.chosen_trial = 1
+        await pilot.press("4")
+        await driving.until(pilot, lambda: driving.rows(app)[0].startswith(" autotune  4 trial #1"))
+        await driving.until(
+            pilot, lambda: any(row.lstrip().startswith("#1 ") for row in driving.rows(app))
+        )
+
+    driving.drive(app, (80, 24), body)
+
+
 def test_a_log_stays_where_its_reader_scrolled_to(tmp_path: Path) -> None:
     run = stories.make(tmp_path, "running")
     log = run.trial(1) / "output.log"

@@ -23,6 +23,7 @@ from tests.testing import runs
 from tests.tui import stories
 from tui import words
 from tui.bridge import RunChanged, watch_run
+from tui.last_words import last_words
 from tui.run_now import NUM_LINES, RunNow, RunReader
 from tui.trials import copying
 
@@ -154,6 +155,7 @@ def test_a_damaged_line_is_told_and_hides_no_other(tmp_path: Path) -> None:
     now = read_all(reader)
     assert now.trouble is not None
     assert (now.trouble.cause, now.trouble.remedy) == (refused.value.cause, refused.value.remedy)
+    assert last_words(now, 0)[-1] == f"  next   autotune tui {run.called}"
     assert now.trouble.what == "journal damaged"
     assert (now.state, now.num_records) == ("finished", whole.num_records - 1)
     assert reader.look() is None, "it is no news a second time"

@@ -48,6 +48,12 @@ class TrialScreen(CopyTrial, RunScreen):
         )
         return next((trial.number for trial in candidates if trial is not None), None)
 
+    def bring_up_to_date(self) -> None:
+        """Shows the trial that was chosen on another screen, though the run is the same."""
+        if self.detail.number != self.trial_number:
+            self._shown = None
+        super().bring_up_to_date()
+
     def title_text(self) -> str:
         """With the trial's number."""
         number = self.trial_number

@@ -63,6 +63,11 @@ class TrialDetail(Vertical):
         """The log."""
         return self.query_one(LogRows)
 
+    @property
+    def number(self) -> int | None:
+        """Of the trial that is shown."""
+        return self._trial.number if self._trial is not None else None
+
     def show(self, trial: TrialView | None, now: RunNow) -> None:
         """Shows a trial as it is now; None where there is none to show."""
         before, self._trial, self._now = self._trial, trial, now
