@@ -51,6 +51,6 @@ def card(now: RunNow, now_unix_s: float, width: int) -> list[str]:
         f"best  {words.best(now)}",
         f"now   {words.running(now)}",
         one_line(now.name),
-        "A larger window, 60x16 and up, shows all.",
+        "From 60x16 on all is shown; q leaves.",
     ]
     return [row if len(row) <= width else row[: max(0, width - 1)] + "…" for row in rows]
