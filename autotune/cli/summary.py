@@ -226,7 +226,7 @@ def head(run: RunDirectory, view: RunView) -> list[str]:
     if view.search_ended is not None:
         rows.append(("search", f"ended: {one_line(view.search_ended.reason)}"))
     if view.confirmed is not None:
-        rows.append(("proof", wording.confirmation(view.confirmed)))
+        rows.append(("proof", wording.confirmation(view.confirmed, view)))
     if view.ended is not None and view.ended.cause:
         rows.append(("ended", one_line(view.ended.cause)))
     return [f"{name:<9}{text}" for name, text in rows]

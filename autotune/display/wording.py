@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import assert_never
 
 from autotune.configuration import Configuration
+from autotune.display.naming import known_number, repeat
 from autotune.display.output import one_line
 from autotune.events import (
     BestChanged,
@@ -231,7 +232,7 @@ def lines(event: Event, view: RunView) -> list[str]:
                 "rounds"
             ]
         case Confirmed():
-            return [f"✓ {confirmation(event)}"]
+            return [f"✓ {confirmation(event, view)}"]
         case RecommendationMade():
             return ["✓ recommendation made"]
         case FilesExported():
@@ -336,8 +337,9 @@ def progress(event: TrialProgressed) -> str:
     return ", ".join(parts)
 
 
-def confirmation(event: Confirmed) -> str:
+def confirmation(event: Confirmed, view: RunView) -> str:
     """What measuring again, interleaved, showed."""
+    trial = f"trial {known_number(event.number, view)}{repeat(event.number, view)}"
     low, high = event.speedup_ci95
     rounds = counted(event.num_pairs, "pair")
     change = (
@@ -347,11 +349,11 @@ def confirmation(event: Confirmed) -> str:
     if event.useful_speedup is not None:
         change += f", {format_change(event.useful_speedup)} useful samples/s"
     if event.baseline_number in (None, event.number):
-        return f"trial {event.number} measured again: {format_rate(event.samples_per_s)} samples/s"
+        return f"{trial} measured again: {format_rate(event.samples_per_s)} samples/s"
     if event.is_tie:
         equal = "equally fast" if event.useful_speedup is None else "equally good"
-        return f"trial {event.number} and the baseline are {equal}: {change}"
-    return f"trial {event.number} confirmed against the baseline: {change}"
+        return f"{trial} and the baseline are {equal}: {change}"
+    return f"{trial} confirmed against the baseline: {change}"
 
 
 def machine(document: Document) -> str:

@@ -51,11 +51,11 @@ def changes(answer: Answer, taken: Offer, width: int) -> Iterator[Content]:
         yield from hanging("  the same  ", ", ".join(same), width, tone="$text-muted")
 
 
-def evidence(answer: Answer, confirmed: Confirmed | None, width: int) -> Iterator[Content]:
+def evidence(answer: Answer, view: RunView, width: int) -> Iterator[Content]:
     """What was measured again and how, and the reasons in the run's own words."""
-    drawn = columns(list(verdict.evidence(confirmed)), width - 2, right=(2,))
+    drawn = columns(list(verdict.evidence(view)), width - 2, right=(2,))
     yield from (Content(f"  {row}") for row in drawn)
-    yield from hanging("  ", verdict.sureness(confirmed), width, tone="$text-muted")
+    yield from hanging("  ", verdict.sureness(view.confirmed), width, tone="$text-muted")
     for reason in answer.reasons:
         yield from hanging("  - ", one_line(reason), width)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autotune.display.naming import known_number, repeat
 from autotune.events import Confirmed
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView
@@ -60,23 +61,29 @@ def learning(answer: Answer) -> str:
     )
 
 
-def evidence(confirmed: Confirmed | None) -> Iterator[tuple[str, str, str]]:
+def evidence(view: RunView) -> Iterator[tuple[str, str, str]]:
     """Rows of the re-measurement: what, rate with interval, peak memory."""
+    confirmed = view.confirmed
     if confirmed is None:
         return
     if confirmed.baseline_number is not None and confirmed.baseline_number != confirmed.number:
         yield (
-            f"#{confirmed.baseline_number} baseline",
+            _repeated("baseline", confirmed.baseline_number, view),
             _rate(confirmed.baseline_samples_per_s, confirmed.baseline_samples_per_s_ci95),
             "–"
             if confirmed.baseline_memory is None
             else format_bytes(confirmed.baseline_memory.total_bytes),
         )
     yield (
-        f"#{confirmed.number} chosen",
+        _repeated("chosen", confirmed.number, view),
         _rate(confirmed.samples_per_s, confirmed.samples_per_s_ci95),
         format_bytes(confirmed.memory.total_bytes),
     )
+
+
+def _repeated(what: str, number: int, view: RunView) -> str:
+    """A trial of the search as the table names it, and which trial measured it again."""
+    return f"#{known_number(number, view)} {what}{repeat(number, view)}"
 
 
 def sureness(confirmed: Confirmed | None) -> str:

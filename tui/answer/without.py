@@ -64,7 +64,7 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
     yield Station(
         mark="ok" if confirmed is not None else now if ended is not None else "open",
         what="confirmation",
-        text=wording.confirmation(confirmed)
+        text=wording.confirmation(confirmed, view)
         if confirmed is not None
         else f"{runs} measurements so far"
         if runs

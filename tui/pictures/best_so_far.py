@@ -70,7 +70,7 @@ def _legend(view: RunView) -> list[str]:
     best = readings.best(view)
     ratio = readings.gain(best, view) if best is not None else None
     if ratio is not None:
-        sure = f" {CONFIRMED} {CONFIRMED_WORD}" if view.confirmed is not None else ""
+        sure = f" {CONFIRMED} {CONFIRMED_WORD}" if readings.is_baseline_confirmed(view) else ""
         parts.append(f"{format_change(ratio)} vs baseline{sure}")
     return parts
 

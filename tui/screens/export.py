@@ -162,7 +162,7 @@ class ExportScreen(RunScreen):
             top += hanging("  taken     ", f"{note}, by the search; {offer.reason}", width)
         self._update("head", top)
         self._update("changes", pages.changes(answer, offer, width))
-        self._update("evidence", pages.evidence(answer, confirmed, width))
+        self._update("evidence", pages.evidence(answer, view, width))
         self._update("limits", pages.limits(answer, view, width))
         offers = self.query_one("#offers", OptionList)
         options = [

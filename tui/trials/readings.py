@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
-from autotune.display import wording
+from autotune.display.naming import SEARCHED, first_of_its_kind
 from autotune.events import Confirmed
 from autotune.outcome import MemoryUse
 from autotune.view import RunView, TrialView
@@ -46,7 +46,7 @@ def shown(trial: TrialView, view: RunView) -> Shown | None:
     measured = trial.measured
     if measured is None:
         return None
-    if view.confirmed is not None and trial.purpose in ("baseline", "search"):
+    if view.confirmed is not None and trial.purpose in SEARCHED:
         again = _confirmed_of(view, view.confirmed).get(trial.configuration)
         if again is not None:
             return again
@@ -64,15 +64,27 @@ def rate(trial: TrialView, view: RunView) -> float:
 
 
 def gain(trial: TrialView, view: RunView) -> float | None:
-    """The rate over that of the baseline: as confirmed, else both by their trials of the search."""
-    confirmed, found = view.confirmed, shown(trial, view)
-    if confirmed is not None and found is not None and found.is_confirmed:
-        baseline = confirmed.baseline_number
-        if baseline is None:
-            return None
-        is_baseline = trial.configuration == _configuration(view, baseline)
+    """The rate over that of the baseline, both as they are shown.
+
+    Of what was confirmed beside the baseline it is the ratio by pairs, which is surer than that of
+    the medians. None where one of both has no rate, and of a trial of the confirmation itself.
+    """
+    if trial.purpose not in SEARCHED:
+        return None
+    found, base = shown(trial, view), shown(view.baseline, view) if view.baseline else None
+    if found is None or base is None or base.samples_per_s <= 0:
+        return None
+    confirmed = view.confirmed
+    if found.is_confirmed and confirmed is not None and confirmed.baseline_number is not None:
+        is_baseline = trial.configuration == view.baseline.configuration if view.baseline else False
         return 1.0 if is_baseline else confirmed.speedup
-    return wording.speedup(trial, view)
+    return found.samples_per_s / base.samples_per_s
+
+
+def is_baseline_confirmed(view: RunView) -> bool:
+    """Whether the baseline's rate, which the others are held against, is the confirmed one."""
+    base = shown(view.baseline, view) if view.baseline else None
+    return base is not None and base.is_confirmed
 
 
 def best(view: RunView) -> TrialView | None:
@@ -80,19 +92,6 @@ def best(view: RunView) -> TrialView | None:
     if view.confirmed is not None:
         return first_of_its_kind(view, view.confirmed.number)
     return view.trial(view.best.number) if view.best is not None else None
-
-
-def first_of_its_kind(view: RunView, number: int) -> TrialView | None:
-    """The trial of the search that a confirming one repeats, which is what people know."""
-    trial = view.trial(number)
-    if trial is None or trial.purpose not in ("confirm", "memory"):
-        return trial
-    known = (
-        other
-        for other in view.trials
-        if other.configuration == trial.configuration and other.purpose in ("baseline", "search")
-    )
-    return next(known, trial)
 
 
 _Key = tuple[Confirmed, tuple[TrialView, ...]]

@@ -148,10 +148,16 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
     if trial.purpose == "baseline":
         yield Content("It is the baseline: the configuration of now.")
     elif ratio is not None and not is_sure:
-        yield Content(f"{format_change(ratio)} against the baseline's trial, before confirmation.")
+        change = format_change(ratio)
+        if readings.is_baseline_confirmed(view):
+            yield Content(
+                f"{change} against the confirmed baseline {CONFIRMED}, by one measurement."
+            )
+        else:
+            yield Content(f"{change} against the baseline's trial, before confirmation.")
     confirmed = view.confirmed
     if confirmed is not None and is_sure:
-        told = wording.confirmation(confirmed)
+        told = wording.confirmation(confirmed, view)
         yield Content(f"{told[:1].upper()}{told[1:]}.")
     elif best is not None and best.number == trial.number:
         yield Content("It is the best so far.")

@@ -350,7 +350,7 @@ def test_useful_samples_are_told_where_samples_teach_less() -> None:
         useful_speedup=0.95,
         useful_speedup_ci95=(0.9, 1.1),
     )
-    assert wording.confirmation(weighed) == (
+    assert wording.confirmation(weighed, RunView()) == (
         "trial 1 and the baseline are equally good: +60 % samples/s (95 %: +50 % to +70 %, 1 pair),"
         " −5.0 % useful samples/s"
     )

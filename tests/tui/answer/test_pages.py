@@ -45,7 +45,7 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
     answer = _answer()
     rows: list[Content] = [
         *pages.head(answer, answers.confirmed(), width),
-        *pages.evidence(answer, answers.confirmed(), width),
+        *pages.evidence(answer, RunView(confirmed=answers.confirmed()), width),
         *pages.limits(answer, RunView(), width),
         *(pages.offer(o, answer, RunView(), width, is_taken=False) for o in answer.offers),
         *pages.unfinished(_now(stories.searching(), is_alive=True), width),
@@ -92,6 +92,22 @@ def test_ties_assumptions_and_keeping_what_there_is() -> None:
     assert verdict.speed(same, None) == "41.8 samples/s (95 %: 41.0 to 42.6)"
     assert "nothing: it is what you have now" in _joined(pages.changes(same, same.offers[0], 78))
     assert verdict.sureness(None) == "not measured again"
+
+
+def test_evidence_names_the_trials_of_the_search() -> None:
+    events = [
+        *stories.searching(2),
+        *runs.trial(7, runs.BEST, runs.measured(41.8, 2 * runs.GIB), "confirm"),
+        *runs.trial(8, runs.BASELINE, runs.measured(25.0, runs.GIB), "confirm"),
+        replace(answers.confirmed(), number=7, baseline_number=8),
+    ]
+    view = fold(stories.records(events))
+    assert [row[0] for row in verdict.evidence(view)] == [
+        "#0 baseline (repeat #8)",
+        "#1 chosen (repeat #7)",
+    ]
+    once = replace(view, confirmed=answers.confirmed())
+    assert [row[0] for row in verdict.evidence(once)] == ["#0 baseline", "#2 chosen"]
 
 
 def test_alternatives_are_held_against_the_answer() -> None:
