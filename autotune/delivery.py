@@ -181,7 +181,9 @@ def _chosen(answered: Document, alternative: str | None) -> Configuration:
     known = ", ".join(repr(kind) for kind in kinds(answered))
     raise UsageError(
         f"There is no alternative {alternative!r} in this run.",
-        f"It offers {known}." if known else "The recommendation has no alternatives.",
+        f"It offers {known}."
+        if known
+        else "It offers none: no other configuration that was measured is nearly as fast.",
     )
 
 

@@ -92,3 +92,9 @@ def usable_bytes(limit_bytes: int, *, on_device: bool) -> int:
     if on_device:
         margin = max(margin, MARGIN_BYTES_ON_DEVICE)
     return max(0, limit_bytes - margin)
+
+
+def limit_to_fill(num_bytes: int, *, on_device: bool) -> int:
+    """The least limit of which so many bytes may be filled."""
+    limit_bytes = math.ceil(num_bytes / (1 - MARGIN_FRACTION))
+    return max(limit_bytes, num_bytes + MARGIN_BYTES_ON_DEVICE) if on_device else limit_bytes

@@ -79,6 +79,13 @@ def format_bytes(num_bytes: float) -> str:
     return f"{_three_figures(value)} TiB"
 
 
+def format_bytes_at_least(num_bytes: int) -> str:
+    """A size in three figures that is no less than `num_bytes`."""
+    unit = 1024 ** max(0, min(4, (max(num_bytes, 1).bit_length() - 1) // 10))
+    figures = 10 ** max(0, 3 - len(str(num_bytes // unit)))
+    return format_bytes(math.ceil(num_bytes / unit * figures) / figures * unit)
+
+
 def format_seconds(seconds: float) -> str:
     """A time for reading: `0.42 s`, `12.3 s`, `4:05 min`, `2:03 h`."""
     if seconds < 60:

@@ -84,9 +84,8 @@ def _batch_reasons(
 def _speed_reason(
     view: RunView, history: History, configuration: Configuration, confirmed: Confirmed
 ) -> str:
-    rounds = (
-        f"in {counted(confirmed.num_pairs, 'interleaved round')}, each in its own fresh process"
-    )
+    compared = "round" if _is_alone(view, confirmed) else "interleaved round"
+    rounds = f"in {counted(confirmed.num_pairs, compared)}, in fresh processes"
     if configuration == history.space.baseline:
         return _why_no_change(view, history, rounds)
     if confirmed.baseline_number is None:
@@ -115,6 +114,12 @@ def _speed_reason(
         why = _why_of_those_that_tie(history, configuration, confirmed)
         return f"It is {same} the baseline ({change}, {rounds}{weighed}){why}."
     return f"{change}, {rounds}{f'; {useful}' if useful is not None else ''}."
+
+
+def _is_alone(view: RunView, confirmed: Confirmed) -> bool:
+    """Whether nothing stood beside the recommendation when it was confirmed."""
+    measured = [t for t in view.trials if t.purpose == "confirm" and t.state == "measured"]
+    return confirmed.baseline_number in (None, confirmed.number) and len(measured) == 1
 
 
 def _change(value: float, interval: Interval) -> str:

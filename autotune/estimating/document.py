@@ -7,7 +7,8 @@ from dataclasses import asdict
 from autotune.cost.memory.estimate import Estimate, FormEstimate
 from autotune.errors import NothingFeasible
 from autotune.events import Document
-from autotune.units import format_bytes
+from autotune.goal import limit_to_fill
+from autotune.units import format_bytes, format_bytes_at_least
 
 SCHEMA = 1
 
@@ -105,9 +106,10 @@ def _nothing_fits(answer: Estimate) -> NothingFeasible | None:
             f"{place}"
         )
     missing = form.total_bytes - usable
+    enough_bytes = limit_to_fill(form.total_bytes, on_device=not target.is_cpu)
     return NothingFeasible(
         f"{cause}: {format_bytes(missing)} are missing.",
-        f"Take a device with {format_bytes(target.total_bytes + missing)} or more"
+        f"Take a device with {format_bytes_at_least(enough_bytes)} or more"
         + _lighter(answer)
         + ".",
     )

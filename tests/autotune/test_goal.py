@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.goal import Budget, Goal, usable_bytes
+from autotune.goal import Budget, Goal, limit_to_fill, usable_bytes
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,11 @@ def test_the_margin_is_larger_on_a_device() -> None:
     assert usable_bytes(1000, on_device=False) == 950
     assert usable_bytes(2**30, on_device=True) == 2**30 - 256 * 2**20
     assert usable_bytes(2**20, on_device=True) == 0
+
+
+@pytest.mark.parametrize("on_device", [True, False])
+def test_a_limit_to_fill_is_just_enough(on_device: bool) -> None:
+    for num_bytes in (2**20 + 1, 5 * 2**30, 2_345_678_901, 80 * 10**9):
+        limit_bytes = limit_to_fill(num_bytes, on_device=on_device)
+        assert usable_bytes(limit_bytes, on_device=on_device) >= num_bytes
+        assert usable_bytes(limit_bytes - 2, on_device=on_device) <= num_bytes

@@ -49,7 +49,6 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
     [
-        (0, "0 B"),
         (1023, "1023 B"),
         (1024**3 * 3.81, "3.81 GiB"),
         (512 * 1024**2, "512 MiB"),
@@ -87,3 +86,19 @@ def test_rates_and_quantities_are_written_in_three_figures() -> None:
 )
 def test_ratios_are_written_as_changes(ratio: float, text: str) -> None:
     assert units.format_change(ratio) == text
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"),
+    [
+        (999, "999 B"),
+        (2**30 * 245 // 100 + 2**22, "2.46 GiB"),
+        (26 * 2**30 + 1, "26.1 GiB"),
+        (101 * 2**30 + 1, "102 GiB"),
+        (24 * 2**30, "24.0 GiB"),
+        (300 * 2**20 + 1, "301 MiB"),
+    ],
+)
+def test_a_size_that_is_no_less(num_bytes: int, text: str) -> None:
+    assert units.format_bytes_at_least(num_bytes) == text
+    assert units.parse_bytes(text.replace(" ", "")) >= num_bytes

@@ -216,8 +216,8 @@ def test_what_was_asked_for_is_told_as_that_with_what_it_is_worth() -> None:
     worse = replace(tie(), useful_speedup=0.95, useful_speedup_ci95=(0.45, 1.9))
     assert first_reason(worse, 4, None) == (
         f"Local SGD every 4 steps is taken because it was asked for. {LOCAL}: +6.9 % (95 %: −47 % "
-        f"to +114 %) samples per second against {DDP}, in 1 interleaved round, each in its own "
-        "fresh process; −5.0 % (95 %: −55 % to +90 %) useful samples per second, weighed with what "
+        f"to +114 %) samples per second against {DDP}, in 1 interleaved round, in fresh "
+        "processes; −5.0 % (95 %: −55 % to +90 %) useful samples per second, weighed with what "
         "a sample teaches. That is not shown to be better than the baseline, and expected to be "
         "worse: --local-sgd auto leaves the choice to what is measured."
     )
@@ -231,18 +231,18 @@ def test_memory_decides_a_tie_only_where_it_matters() -> None:
     less = replace(tie(), memory=runs.measured(40.0, 510 * MIB).memory)
     little = replace(less, baseline_memory=runs.measured(40.0, 514 * MIB).memory)
     much = replace(less, baseline_memory=runs.measured(40.0, 900 * MIB).memory)
-    assert first_reason(little, None, 11 * GIB).endswith("fresh process).")
+    assert first_reason(little, None, 11 * GIB).endswith("fresh processes).")
     assert first_reason(much, None, 11 * GIB).endswith("and leaves more memory free.")
     # 90 MiB are next to nothing of 11 GiB, and a lot of 1 GiB.
     some = replace(less, baseline_memory=runs.measured(40.0, 600 * MIB).memory)
-    assert first_reason(some, None, 11 * GIB).endswith("fresh process).")
+    assert first_reason(some, None, 11 * GIB).endswith("fresh processes).")
     assert first_reason(some, None, GIB).endswith("and leaves more memory free.")
 
 
 def test_a_tie_that_takes_more_memory_is_not_said_to_leave_more_free() -> None:
     more = replace(tie(), memory=runs.measured(40.0, 900 * MIB).memory)
     more = replace(more, baseline_memory=runs.measured(40.0, 510 * MIB).memory)
-    assert first_reason(more, None, GIB).endswith("fresh process).")
+    assert first_reason(more, None, GIB).endswith("fresh processes).")
 
 
 def test_trials_that_ran_out_of_memory_and_those_that_were_killed_are_counted_apart() -> None:
