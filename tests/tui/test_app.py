@@ -422,9 +422,28 @@ def test_an_engine_that_never_said_a_word_is_no_success(tmp_path: Path) -> None:
     assert app.return_value == 1
 
 
+def test_the_same_told_again_takes_the_place_of_the_former(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        for told in ("one", "two", "two"):
+            app.say(told)
+            await pilot.pause()
+        assert toasts(app) == ["one", "two"]
+        app.say("one")
+        app.say("one")
+        await until(pilot, lambda: toasts(app) == ["two", "one"])
+
+    drive(app, (80, 24), body)
+
+
 def test_last_words_know_a_run_that_was_left_before_it_was_read(tmp_path: Path) -> None:
     run = stories.make(tmp_path / "autotune-runs", "running")
     lines = last_words(as_known(RunNow(directory=run)), 0)
     assert lines[0].startswith(f"Run {stories.NAME}: ▸ searching")
     assert lines[-1] == f"  The run goes on. Look again: autotune tui {run.path}"
+    plain = last_words(as_known(RunNow(directory=run)), 0, ascii_only=True)
+    assert "\n".join(plain).isascii()
+    assert plain[0].startswith(f"Run {stories.NAME}: > searching")
+    assert [len(line) for line in plain] == [len(line) for line in lines]
     assert as_known(RunNow()) == RunNow()

@@ -33,6 +33,7 @@ class SearchScreen(CopyTrial, RunScreen):
     """Trials, pictures and events of a run; from 132 columns on also one trial beside them."""
 
     NAME = "search"
+    LEAVING_A_FIELD = "enter keeps the filter · esc clears it"
     BINDINGS = bindings.of("search")
 
     def __init__(self) -> None:

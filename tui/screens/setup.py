@@ -225,7 +225,9 @@ class SetupScreen(RunScreen):
             later = there.get(field.name, later)
 
     def _show_checks(self) -> None:
-        found = self._inquiry.checks(self._form, has_engine=self.has("engine"))
+        found = self._inquiry.checks(
+            self._form, has_engine=self.has("engine"), is_tried=bool(self._said)
+        )
         width = self._side_width()
         rows = [
             row
@@ -268,7 +270,7 @@ class SetupScreen(RunScreen):
         faults = self._inquiry.faults_of(self._form)
         if faults:
             self._said = f"not started: something is wrong{checks.places(faults)}"
-            self._focus_field(faults[0].field)
+            self._focus_field(next((fault.field for fault in faults if fault.field), None))
             self._show()
             return
         words = self._inquiry.words(self._form)
