@@ -225,9 +225,8 @@ class SetupScreen(RunScreen):
             later = there.get(field.name, later)
 
     def _show_checks(self) -> None:
-        found = self._inquiry.checks(
-            self._form, has_engine=self.has("engine"), is_tried=bool(self._said)
-        )
+        has_engine, is_tried = self.has("engine"), bool(self._said)
+        found = self._inquiry.checks(self._form, has_engine=has_engine, is_tried=is_tried)
         width = self._side_width()
         rows = [
             row
