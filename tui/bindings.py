@@ -96,6 +96,21 @@ def in_footer(screen: ScreenName) -> tuple[Key, ...]:
     return tuple(found[:MAX_IN_FOOTER])
 
 
+def while_typing(screen: ScreenName) -> tuple[Key, ...]:
+    """The keys of the footer that work while a field takes letters, written as they work then."""
+    return tuple(
+        replace(key, shown=written(name))
+        for key in in_footer(screen)
+        for name in [next(filter(_is_no_text, key.keys.split(",")), None)]
+        if name is not None
+    )
+
+
+def _is_no_text(name: str) -> bool:
+    """Whether a field leaves a key alone: it neither types something nor moves about in there."""
+    return name.startswith("ctrl+") or (name[0] == "f" and name[1:].isdigit())
+
+
 def palette() -> Key:
     """The key of the palette."""
     return next(key for key in _IN_FORCE.get() if key.id == "palette")

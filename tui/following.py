@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.app import App
 from textual.filter import LineFilter
+from textual.notifications import Notify
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -190,6 +191,12 @@ class FollowingApp(App[int]):
                 answered(answer)
 
         self.push_screen(Question(title, explanation, choices), done)
+
+    def on_notify(self, event: Notify) -> None:
+        """What is told again takes the place of the former, before Textual adds it."""
+        for told in list(self._notifications):
+            if told.message == event.notification.message:
+                self._unnotify(told, refresh=False)
 
     # Life of the application.
 

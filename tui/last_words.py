@@ -6,6 +6,7 @@ import shlex
 
 from autotune.display.output import one_line, plain_text
 from tui import words
+from tui.ascii import to_ascii
 from tui.run_now import RunNow, RunReader
 
 
@@ -18,8 +19,14 @@ def as_known(now: RunNow) -> RunNow:
     return reader.now
 
 
-def last_words(now: RunNow, exit_code: int) -> list[str]:
-    """State and best of the run, and the command that makes sense next; no line without a run."""
+def last_words(now: RunNow, exit_code: int, *, ascii_only: bool = False) -> list[str]:
+    """State and best of the run, and the command that makes sense next; no line without a run.
+
+    Args:
+        now: The run.
+        exit_code: What the process ends with.
+        ascii_only: Whether they are in ASCII, as the screen was.
+    """
     if now.directory is None:
         return []
     name = one_line(now.name)
@@ -39,4 +46,5 @@ def last_words(now: RunNow, exit_code: int) -> list[str]:
         # A journal that is damaged is shown by the UI alone.
         verb = "show" if now.trouble is None else "tui"
         lines.append(f"  next   autotune {verb} {run}")
-    return [plain_text(line) for line in lines]
+    plain = [plain_text(line) for line in lines]
+    return [to_ascii(line) for line in plain] if ascii_only else plain

@@ -123,7 +123,7 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         # It knows how a run is worded, for which the first picture should not wait.
         from tui.last_words import as_known, last_words
 
-        for line in last_words(as_known(app.latest), code):
+        for line in last_words(as_known(app.latest), code, ascii_only=options.ascii_only):
             output.data(line)
     return code
 

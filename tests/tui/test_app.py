@@ -16,6 +16,8 @@ from tui.app import AutotuneApp
 from tui.last_words import as_known, last_words
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
+from tui.screens.search import PLOTS
+from tui.widgets.picture import Picture
 from tui.widgets.trial_table import TrialTable
 
 
@@ -422,9 +424,49 @@ def test_an_engine_that_never_said_a_word_is_no_success(tmp_path: Path) -> None:
     assert app.return_value == 1
 
 
+def test_a_picture_has_the_rows_that_a_short_table_leaves(tmp_path: Path) -> None:
+    app = app_of(stories.write(tmp_path, stories.searching(3)))
+
+    async def body(pilot: Driver) -> None:
+        await shows(pilot, "3 trials")
+        await pilot.press("v")
+        await shows(pilot, "─ speed against memory")
+        await pilot.resize_terminal(140, 40)
+        plot, pane = (app.screen.query_one(name, Picture) for name in ("#plot", "#events"))
+        await until(pilot, lambda: (plot.picture, pane.picture) == (PLOTS[0], "events"))
+        await until(pilot, lambda: app.screen.query_one("#trials").size.height == 7)
+        await shows(pilot, "★ best")
+        await shows(pilot, "─ events")
+        left = app.screen.query_one("#left").size.height
+        assert plot.size.height == left - 1 - 7 - pane.size.height
+        assert plot.size.height > left // 2
+        assert "No room" not in driving.text(app)
+
+    drive(app, (80, 24), body)
+
+
+def test_the_same_told_again_takes_the_place_of_the_former(running: RunDirectory) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        for told in ("one", "two", "two"):
+            app.say(told)
+            await pilot.pause()
+        assert toasts(app) == ["one", "two"]
+        app.say("one")
+        app.say("one")
+        await until(pilot, lambda: toasts(app) == ["two", "one"])
+
+    drive(app, (80, 24), body)
+
+
 def test_last_words_know_a_run_that_was_left_before_it_was_read(tmp_path: Path) -> None:
     run = stories.make(tmp_path / "autotune-runs", "running")
     lines = last_words(as_known(RunNow(directory=run)), 0)
     assert lines[0].startswith(f"Run {stories.NAME}: ▸ searching")
     assert lines[-1] == f"  The run goes on. Look again: autotune tui {run.path}"
+    plain = last_words(as_known(RunNow(directory=run)), 0, ascii_only=True)
+    assert "\n".join(plain).isascii()
+    assert plain[0].startswith(f"Run {stories.NAME}: > searching")
+    assert [len(line) for line in plain] == [len(line) for line in lines]
     assert as_known(RunNow()) == RunNow()

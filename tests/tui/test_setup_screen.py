@@ -274,13 +274,42 @@ def test_a_field_that_is_missing_is_wrong_only_when_somebody_starts(
         await pilot.press("r")
         await shows(pilot, "✗ There is no model to train.")
         assert "✗ There is no data to train on." in text(pilot.app)
-        await pilot.press("escape", "d")
+        await shows(pilot, "✓ 0 · ▲ 0 · ✗ 2")
+        # The keyboard belongs to the first of them now.
+        await shows(pilot, " typing · esc leaves the field  F1 Help  ^r Run  ^o Browse ")
+        assert "d Demo" not in text(pilot.app)
+        await pilot.press("escape")
+        await shows(pilot, "d Demo")
+        assert "typing" not in text(pilot.app)
+        await pilot.press("d")
         await shows(pilot, "autotune tune --demo")
         await shows(pilot, "3 configurations")
         await pilot.press("d")
         await shows(pilot, "not named yet")
 
     driving.drive(_app(), (80, 24), body)
+
+
+def test_what_belongs_to_no_field_is_named_as_well(scripted: ScriptedChildren) -> None:
+    scripted.answers["look"] = {
+        "errors": [
+            {"cause": "There is no data to train on.", "remedy": "Name it with --dataset."},
+            {"cause": "Nothing is at 'c.json'.", "remedy": "Give --model-config another path."},
+            {"cause": "No words are split at 'w'.", "remedy": None},
+            {"cause": "--split makes no sense.", "remedy": None},
+        ],
+    }
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ job")
+        assert "✗ 3" in text(pilot.app)
+        await pilot.press("r")
+        await shows(pilot, "something is wrong at dataset, model, job")
+        await shows(pilot, "✓ 0 · ▲ 0 · ✗ 4")
+        assert "--split makes no sense" in text(pilot.app), "beside what is missing anyway"
+
+    more = "--model-config c.json --tokenizer w"
+    driving.drive(_app(JobForm(values={"more": more})), (140, 40), body)
 
 
 def test_the_run_is_started_by_the_command_line_and_then_followed(

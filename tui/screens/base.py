@@ -15,6 +15,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets import Input
 
 from tui import bindings
 from tui.keys.key import Needs, ScreenName
@@ -37,6 +38,8 @@ class RunScreen(Screen[None]):
     """
 
     NAME: ClassVar[ScreenName]
+    LEAVING_A_FIELD: ClassVar[str] = "esc leaves the field"
+    """What the footer says while somebody types."""
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     AUTO_FOCUS = ""
@@ -99,8 +102,21 @@ class RunScreen(Screen[None]):
 
     def bring_keys_up_to_date(self) -> None:
         """Shows which keys do something now."""
-        keys = bindings.in_footer(self.NAME)
-        self.query_one(KeyBar).show(keys, frozenset(k.id for k in keys if self.has(k.needs)))
+        is_typing = isinstance(self.focused, Input)
+        keys = (bindings.while_typing if is_typing else bindings.in_footer)(self.NAME)
+        live = frozenset(key.id for key in keys if self.has(key.needs))
+        note = f"typing · {self.LEAVING_A_FIELD}" if is_typing else ""
+        self.query_one(KeyBar).show(keys, live, note)
+
+    def on_descendant_focus(self) -> None:
+        """Letters are no keys while they are typed into a field."""
+        if self.is_whole:
+            self.bring_keys_up_to_date()
+
+    def on_descendant_blur(self) -> None:
+        """Letters may be keys again."""
+        if self.is_whole:
+            self.bring_keys_up_to_date()
 
     def close_part(self) -> bool:
         """Closes what lies over the screen, such as a filter; esc asks for this first.

@@ -27,12 +27,15 @@ from tui.widgets.trial_detail import TrialDetail
 from tui.widgets.trial_table import TrialRows, TrialTable
 
 PLOTS = tuple(name for name in PICTURES if name != "events")
+_LEAST_TRIAL_ROWS = 6
+"""Rows that a tall window keeps for trials: the first ones do not move the picture."""
 
 
 class SearchScreen(CopyTrial, RunScreen):
     """Trials, pictures and events of a run; from 132 columns on also one trial beside them."""
 
     NAME = "search"
+    LEAVING_A_FIELD = "enter keeps the filter · esc clears it"
     BINDINGS = bindings.of("search")
 
     def __init__(self) -> None:
@@ -72,6 +75,7 @@ class SearchScreen(CopyTrial, RunScreen):
     def show_run(self, now: RunNow) -> None:
         """Brings every part up to date."""
         self.query_one(NowPanel).show_run(now)
+        self._place_picture()
         has_trials = bool(now.view.trials)
         self.table.display = has_trials
         nothing = self.query_one("#nothing", Static)
@@ -84,13 +88,26 @@ class SearchScreen(CopyTrial, RunScreen):
         self.query_one("#events", Picture).show(
             shown if self.query_one("#events", Picture).picture != "events" else now
         )
-        self._fit_pane()
+        self._fit_panes(len(now.view.trials))
         self._show_detail(now)
 
-    def _fit_pane(self) -> None:
-        """Where there is one pane for all pictures, it is as high as its picture."""
+    def _place_picture(self) -> None:
+        """A picture that was chosen in a lower window goes where a tall one has room for it."""
+        pane = self.query_one("#events", Picture)
+        if self.has_class("-tall") and pane.picture != "events":
+            self.query_one("#plot", Picture).show_other(pane.picture)
+            pane.show_other("events")
+            self.set_class(False, "-drawing")
+
+    def _fit_panes(self, num_trials: int) -> None:
+        """One pane for all pictures is as high as its picture.
+
+        In a tall window, the rows that the table has no trials for are the picture's.
+        """
         pane = self.query_one("#events", Picture)
         pane.styles.height = pane.wanted_rows if self.has_class("-medium") else None
+        most = 1 + max(_LEAST_TRIAL_ROWS, num_trials)
+        self.table.styles.max_height = most if self.has_class("-tall") else None
 
     def tick(self) -> None:
         """The clock goes on, and with it what runs now."""

@@ -225,7 +225,8 @@ class SetupScreen(RunScreen):
             later = there.get(field.name, later)
 
     def _show_checks(self) -> None:
-        found = self._inquiry.checks(self._form, has_engine=self.has("engine"))
+        has_engine, is_tried = self.has("engine"), bool(self._said)
+        found = self._inquiry.checks(self._form, has_engine=has_engine, is_tried=is_tried)
         width = self._side_width()
         rows = [
             row
@@ -268,7 +269,7 @@ class SetupScreen(RunScreen):
         faults = self._inquiry.faults_of(self._form)
         if faults:
             self._said = f"not started: something is wrong{checks.places(faults)}"
-            self._focus_field(faults[0].field)
+            self._focus_field(next((fault.field for fault in faults if fault.field), None))
             self._show()
             return
         words = self._inquiry.words(self._form)

@@ -67,16 +67,18 @@ class Look:
 def of_fault(fault: Fault) -> Check:
     """An error, at the field it belongs to."""
     remedy = f" {fault.remedy}" if fault.remedy else ""
-    label = BY_NAME[fault.field].label if fault.field else "job"
-    return Check(
-        mark="wrong", what=label, text=one_line(f"{fault.cause}{remedy}"), field=fault.field
-    )
+    text = one_line(f"{fault.cause}{remedy}")
+    return Check(mark="wrong", what=_place(fault), text=text, field=fault.field)
 
 
 def places(faults: Sequence[Fault]) -> str:
-    """At which fields something is wrong; empty where it is at none."""
-    labels = dict.fromkeys(BY_NAME[fault.field].label for fault in faults if fault.field)
+    """Where something is wrong, as the checks call it; empty where nothing is."""
+    labels = dict.fromkeys(map(_place, faults))
     return f" at {', '.join(labels)}" if labels else ""
+
+
+def _place(fault: Fault) -> str:
+    return BY_NAME[fault.field].label if fault.field else "job"
 
 
 def of_look(look: Look, form: JobForm) -> Iterator[Check]:

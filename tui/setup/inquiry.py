@@ -154,22 +154,30 @@ class Inquiry:
 
     def _looked_wrong(self, form: JobForm) -> tuple[Fault, ...]:
         """What the files told, beside what is missing anyway."""
-        missing = {fault.field for fault in form.missing()}
+        missing = {fault.cause for fault in form.missing()}
         told = self.look.faults if self.look is not None else ()
-        return tuple(fault for fault in told if fault.field not in missing)
+        return tuple(fault for fault in told if fault.cause not in missing)
 
-    def checks(self, form: JobForm, *, has_engine: bool) -> list[Check]:
-        """Everything that is known of the job, what is wrong first."""
-        return sorted(self._checks(form, has_engine), key=lambda check: _ORDER[check.mark])
+    def checks(self, form: JobForm, *, has_engine: bool, is_tried: bool = False) -> list[Check]:
+        """Everything that is known of the job, what is wrong first.
 
-    def _checks(self, form: JobForm, has_engine: bool) -> Iterator[Check]:
+        Args:
+            form: The job.
+            has_engine: Whether a run goes on.
+            is_tried: Whether somebody wanted to start it, as for `faults_by_field`.
+        """
+        found = self._checks(form, has_engine, is_tried)
+        return sorted(found, key=lambda check: _ORDER[check.mark])
+
+    def _checks(self, form: JobForm, has_engine: bool, is_tried: bool) -> Iterator[Check]:
         missing = form.missing()
         fill, demo = bindings.shown("setup.fill"), bindings.shown("setup.demo")
         for place, fault in enumerate(missing):
             field = fault.field or "model"
             how = f": {fill} fills it in, {demo} takes the built-in demo" if not place else ""
             text = f"not named yet{how}"
-            yield Check(mark="open", what=BY_NAME[field].label, text=text, field=field)
+            mark: checks.Mark = "wrong" if is_tried else "open"
+            yield Check(mark=mark, what=BY_NAME[field].label, text=text, field=field)
         if self.look is not None:
             look = replace(self.look, faults=self._looked_wrong(form))
             yield from checks.of_look(look, form)

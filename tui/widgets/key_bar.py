@@ -19,15 +19,17 @@ class KeyBar(OneLine):
         super().__init__(id=id)
         self._keys: tuple[Key, ...] = ()
         self._live: frozenset[str] = frozenset()
+        self._note = ""
 
-    def show(self, keys: tuple[Key, ...], live: frozenset[str]) -> None:
+    def show(self, keys: tuple[Key, ...], live: frozenset[str], note: str = "") -> None:
         """Shows other keys, or which of them do something now.
 
         Args:
             keys: As they should stand, help first.
             live: The ids of those whose need is met.
+            note: What to know of them, before the first one.
         """
-        self._keys, self._live = keys, live
+        self._keys, self._live, self._note = keys, live, note
         width = self.size.width
         if not width:
             return
@@ -35,6 +37,9 @@ class KeyBar(OneLine):
         room = width - 2 - len(palette.plain) - len(_GAP)
         parts: list[Content] = []
         used = 0
+        if note:
+            parts += [Content.styled(note, "$text-muted"), Content(_GAP)]
+            used += len(note) + len(_GAP)
         for key in keys:
             text = _text(key, is_live=key.id in live)
             if used + len(text.plain) > room:
@@ -46,7 +51,7 @@ class KeyBar(OneLine):
 
     def on_resize(self) -> None:
         """Fits the keys to the new width."""
-        self.show(self._keys, self._live)
+        self.show(self._keys, self._live, self._note)
 
 
 def _text(key: Key, *, is_live: bool = True) -> Content:
