@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tui.keys.key import RUN, VIEW, Key
+from tui.keys.paging import paging
 
 EXPORT: tuple[Key, ...] = (
     Key(
@@ -76,26 +77,5 @@ EXPORT: tuple[Key, ...] = (
         in_footer=True,
         needs="run",
     ),
-    Key(
-        id="export.page_down",
-        keys="pagedown",
-        shown="PgDn",
-        label="Page down",
-        help="Scroll down by a page.",
-        group=VIEW,
-        verb="screen.page(1)",
-        screen="export",
-        priority=True,
-    ),
-    Key(
-        id="export.page_up",
-        keys="pageup",
-        shown="PgUp",
-        label="Page up",
-        help="Scroll up by a page.",
-        group=VIEW,
-        verb="screen.page(-1)",
-        screen="export",
-        priority=True,
-    ),
+    *paging("export", priority=True),
 )

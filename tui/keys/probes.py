@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tui.keys.key import RUN, VIEW, Key
+from tui.keys.key import RUN, Key
+from tui.keys.paging import paging
 
 PROBES: tuple[Key, ...] = (
     Key(
@@ -27,24 +28,5 @@ PROBES: tuple[Key, ...] = (
         screen="probes",
         in_footer=True,
     ),
-    Key(
-        id="probes.page_down",
-        keys="pagedown",
-        shown="PgDn",
-        label="Page down",
-        help="Scroll down by a page.",
-        group=VIEW,
-        verb="screen.page(1)",
-        screen="probes",
-    ),
-    Key(
-        id="probes.page_up",
-        keys="pageup",
-        shown="PgUp",
-        label="Page up",
-        help="Scroll up by a page.",
-        group=VIEW,
-        verb="screen.page(-1)",
-        screen="probes",
-    ),
+    *paging("probes"),
 )

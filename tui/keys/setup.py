@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tui.keys.key import GO, RUN, VIEW, Key
+from tui.keys.key import GO, RUN, Key
+from tui.keys.paging import paging
 
 SETUP: tuple[Key, ...] = (
     Key(
@@ -82,24 +83,5 @@ SETUP: tuple[Key, ...] = (
         screen="setup",
         in_footer=True,
     ),
-    Key(
-        id="setup.page_down",
-        keys="pagedown",
-        shown="PgDn",
-        label="Page down",
-        help="Scroll down by a page.",
-        group=VIEW,
-        verb="screen.page(1)",
-        screen="setup",
-    ),
-    Key(
-        id="setup.page_up",
-        keys="pageup",
-        shown="PgUp",
-        label="Page up",
-        help="Scroll up by a page.",
-        group=VIEW,
-        verb="screen.page(-1)",
-        screen="setup",
-    ),
+    *paging("setup"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tui.keys.key import VIEW, Key
+from tui.keys.paging import paging
 
 TRIAL: tuple[Key, ...] = (
     Key(
@@ -110,24 +111,5 @@ TRIAL: tuple[Key, ...] = (
         screen="trial",
         needs="trial",
     ),
-    Key(
-        id="trial.page_down",
-        keys="pagedown",
-        shown="PgDn",
-        label="Page down",
-        help="Scroll down by a page.",
-        group=VIEW,
-        verb="screen.page(1)",
-        screen="trial",
-    ),
-    Key(
-        id="trial.page_up",
-        keys="pageup",
-        shown="PgUp",
-        label="Page up",
-        help="Scroll up by a page.",
-        group=VIEW,
-        verb="screen.page(-1)",
-        screen="trial",
-    ),
+    *paging("trial"),
 )
