@@ -32,6 +32,8 @@ from probes.memory import read_memory
 
 MIN_ROUNDS = 4
 MAX_ROUNDS = 12
+LEAST_ROUNDS = 2
+"""Time ends it no sooner: one pair has no interval."""
 NUM_LEADERS = 3
 """The best, and the next that may be as fast."""
 HALF_WIDTH = 0.02
@@ -188,7 +190,8 @@ class _Contest:
             rounds = 0
             while rounds < MAX_ROUNDS and not self._is_settled(rounds):
                 self._session.listen()
-                if self._session.is_stopped() or (rounds and self._session.remaining_s <= 0):
+                is_over = rounds >= LEAST_ROUNDS and self._session.remaining_s <= 0
+                if self._session.is_stopped() or is_over:
                     break
                 first = rounds % len(self._contestants)
                 for contestant in self._contestants[first:] + self._contestants[:first]:
