@@ -141,7 +141,7 @@ counter = live.BatchCounter(trainer.model)
 trainer.args.max_steps = 2
 trainer.train()
 say(found.configuration.world_size, found.configuration.global_batch_size, sum(counter.rows))
-say(any("exchanging gradients adds" in text for text in found.evidence.recommendation.reasons))
+say(any("exchanging gradients comes to" in text for text in found.evidence.recommendation.reasons))
 say(found.configuration.checkpointing.is_on)
 again = live.trainer(Path("again"), model=live.used_twice(), max_steps=2, **reentrant)
 try:
