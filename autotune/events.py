@@ -291,6 +291,8 @@ class SearchEnded:
 
     reason: str
     num_untried: int
+    is_budget_spent: bool = False
+    """Whether a larger budget would have tried more."""
     kind: Literal["search_ended"] = "search_ended"
 
 

@@ -12,7 +12,7 @@ from autotune.outcome import Interval, Measured, OutOfMemory
 from autotune.search.batch_size import advice, noise_of
 from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
-from autotune.units import counted, format_bytes, format_change, format_rate
+from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
 
@@ -178,11 +178,7 @@ def _why_no_change(view: RunView, history: History, rounds: str) -> str:
         t.is_search and t.configuration != history.space.baseline for t in history.trials
     )
     if not num_others:
-        ended = view.search_ended
-        return (
-            "Nothing but what you have was tried"
-            f"{f': {ended.reason}' if ended is not None else ''}."
-        )
+        return _nothing_else_tried(view)
     again = [t for t in view.trials if t.purpose == "confirm" and t.measured is not None]
     rates = {t.configuration: t.measured.samples_per_s for t in again if t.measured is not None}
     own = rates.pop(history.space.baseline, None)
@@ -195,6 +191,18 @@ def _why_no_change(view: RunView, history: History, rounds: str) -> str:
         f"Nothing proved faster than what you have: {tried}, and the best of them, {best}, made "
         f"{format_rate(rate)} samples/s against {format_rate(own)} {rounds}."
     )
+
+
+def _nothing_else_tried(view: RunView) -> str:
+    ended = view.search_ended
+    why = f": {ended.reason}" if ended is not None else ""
+    told = f"Nothing but what you have was tried{why}."
+    if ended is None or not ended.is_budget_spent:
+        return told
+    took_s = next((t.wall_s for t in view.trials if t.measured is not None), None)
+    trial = f", and the first trial took {format_seconds(took_s)}" if took_s else ""
+    candidates = counted(ended.num_untried, "candidate was", "candidates were")
+    return f"{told} A larger budget tries more: {candidates} left untried{trial}."
 
 
 def shared_reasons(view: RunView) -> Iterator[str]:

@@ -46,6 +46,7 @@ FORK_WARM_UP_S = 2.0
 """How long forks may warm up before each round."""
 TOGETHER_FRACTION = 0.7
 """Part of the free memory that waiting contestants may hold at the same time."""
+STOPPED = "The run was stopped meanwhile."
 
 
 class ContestantLostError(Exception):
@@ -75,7 +76,8 @@ def confirmation_s(
 ) -> float:
     """Seconds that confirming will take at least, from what steps and cold starts took."""
     warm_up_s = step_s * WARMUP_STEPS
-    round_s = max(BLOCK_S, step_s) + (warm_up_s if warm_up_s <= FORK_WARM_UP_S else 0.0)
+    may_fork = warm_up_s <= FORK_WARM_UP_S
+    round_s = max(BLOCK_S, warm_up_s) + warm_up_s if may_fork else max(BLOCK_S, step_s)
     return num_contestants * (cold_start_s + step_s * 2 + warm_up_s + rounds * round_s)
 
 
@@ -88,6 +90,15 @@ def are_forked(pool: WorkerPool, trials: Iterable[MeasuredTrial]) -> bool:
         t.configuration.world_size == 1 and t.measured.speed.step_s * WARMUP_STEPS <= FORK_WARM_UP_S
         for t in trials
     )
+
+
+def steps_per_block(step_s: float, *, is_forked: bool) -> int:
+    """Steps of each contestant that are timed in one round.
+
+    In a new fork at least as many as warm it up: rounds of fewer would cost nearly as much time,
+    and tell less.
+    """
+    return max(WARMUP_STEPS if is_forked else 1, round(BLOCK_S / step_s))
 
 
 def confirm(engine: Engine, baseline: Configuration) -> Verdict | None:
@@ -135,8 +146,8 @@ class _Contest:
         self._baseline = baseline
         kept = self._affordable(entered)
         step_s = max(t.measured.speed.step_s for t in kept)
-        self._steps_per_block = max(1, round(BLOCK_S / step_s))
         stays, is_forked = self._fit_together(kept), are_forked(engine.pool, kept)
+        self._steps_per_block = steps_per_block(step_s, is_forked=is_forked)
         self._contestants = [
             Contestant(
                 engine=engine,
@@ -189,9 +200,7 @@ class _Contest:
                 self._hold(contestant, contestant.wait())
             rounds = 0
             while rounds < MAX_ROUNDS and not self._is_settled(rounds):
-                self._session.listen()
-                is_over = rounds >= LEAST_ROUNDS and self._session.remaining_s <= 0
-                if self._session.is_stopped() or is_over:
+                if self._is_to_end(rounds):
                     break
                 first = rounds % len(self._contestants)
                 for contestant in self._contestants[first:] + self._contestants[:first]:
@@ -209,6 +218,13 @@ class _Contest:
         finally:
             for contestant in self._contestants:
                 contestant.close()
+
+    def _is_to_end(self, rounds: int) -> bool:
+        """Whether a request or the time ends it; what is let finish is one round at least."""
+        self._session.listen()
+        if self._session.is_stopped():
+            return rounds > 0 or self._session.stop == "now"
+        return rounds >= LEAST_ROUNDS and self._session.remaining_s <= 0
 
     def _tell(self, rounds: int) -> None:
         """Says how far it is, and waits until whoever shows it is done."""
@@ -229,9 +245,10 @@ class _Contest:
         if fault is None:
             return
         self._finish(contestant, fault)
+        why = STOPPED if self._session.is_stopped() else "Another configuration did not hold."
         for other in self._contestants:
             if other is not contestant:
-                self._finish(other, Stopped(cause="Another configuration did not hold."))
+                self._finish(other, Stopped(cause=why))
         if isinstance(fault, Failed | TimedOut):
             measured = self._engine.history.measured
             is_left = any(t.configuration == contestant.configuration for t in measured)
@@ -312,8 +329,10 @@ class _Contest:
 
     def _verdict(self, rounds: int) -> Verdict | None:
         if rounds == 0 or self._session.is_stopped():
+            is_kept = rounds > 0 and self._session.stop != "now"
             for contestant in self._contestants:
-                self._finish(contestant, Stopped(cause="The run was stopped meanwhile."))
+                outcome = contestant.measured() if is_kept else Stopped(cause=STOPPED)
+                self._finish(contestant, outcome)
             return None
         leader, reference = self._leader(), self._reference()
         ratio, gain = self._ratio(leader, reference), self._gain(leader, reference)

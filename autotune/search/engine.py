@@ -31,7 +31,7 @@ from autotune.search.session import Session
 from autotune.search.trials import TrialPlan, TrialResult, run_trial
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import Progress
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 
 TIME_LIMIT_FACTOR = 10.0
 """A trial that takes this many times the slowest measured one hangs, or might as well."""
@@ -123,31 +123,39 @@ class Engine:
             AutotuneError: A worker could not load the workload again.
         """
         try:
-            reason = self._search(strategy, limits)
+            over = self._search(strategy, limits)
         finally:
             strategy.close()
         num_untried = len(self.history.open_candidates)
-        self.session.emit(SearchEnded(reason=reason, num_untried=num_untried))
-        return reason
+        self.session.emit(
+            SearchEnded(
+                reason=over.reason,
+                num_untried=num_untried,
+                is_budget_spent=over.is_budget_spent and num_untried > 0,
+            )
+        )
+        return over.reason
 
-    def _search(self, strategy: Strategy, limits: Limits) -> str:
+    def _search(self, strategy: Strategy, limits: Limits) -> Over:
         while True:
             if self.session.should_end():
-                return f"stopped by {self.session.stopped_by}"
+                return Over(reason=f"stopped by {self.session.stopped_by}")
             for arrival in strategy.arrivals(self.history):
                 self.receive(arrival)
             if self.history.num_own_trials >= limits.num_trials:
-                return f"the budget of {limits.num_trials} trials is spent"
+                trials = counted(limits.num_trials, "trial")
+                return Over(reason=f"the budget of {trials} is spent", is_budget_spent=True)
             if (
                 self.history.measured
                 and self.session.remaining_s < limits.reserve_s(self.history) + self._typical_s()
             ):
-                return "the rest of the time is needed for confirmation"
+                reason = "the rest of the time is needed for confirmation"
+                return Over(reason=reason, is_budget_spent=True)
             if self.session.remaining_s <= 0:
-                return "the time is spent"
+                return Over(reason="the time is spent", is_budget_spent=True)
             step = strategy.ask(self.history)
             if isinstance(step, Over):
-                return step.reason
+                return step
             if isinstance(step, Wait):
                 self._wait(step)
                 continue

@@ -46,9 +46,11 @@ class Next:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """Nothing more is worth a trial."""
+    """Nothing more is tried."""
 
     reason: str
+    is_budget_spent: bool = False
+    """Whether a larger budget would try more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ from autotune.configuration import Configuration
 from autotune.errors import AutotuneError
 from autotune.outcome import Outcome
 from autotune.search.confirm import (
-    BLOCK_S,
     HALF_WIDTH,
     MIN_ROUNDS,
     TOGETHER_FRACTION,
     are_forked,
     confirm,
+    steps_per_block,
 )
 from autotune.search.contestant import Contestant
 from autotune.search.engine import Engine
@@ -39,7 +39,7 @@ from tests.testing.recordings import fastest, path_of, slowdown
 
 JOBS = (REVIEWS, LONG_REVIEWS, CAUSAL)
 NUM_RIVALS = 3
-CONTEST_S = 100.0
+CONTEST_S = 160.0
 """Rounds that have not settled it by then leave it unsettled."""
 SLOWER_PERCENT = 3.0
 UPPER_PERCENT = 5.0
@@ -152,6 +152,9 @@ class _Contest:
             engine = Engine(session, pool, history, grid.plan)
             entered = [self._chosen, *self._rivals]
             held_bytes = sum(t.total_bytes for t in entered)
+            is_forked = are_forked(pool, entered)
+            step_s = max(t.measured.speed.step_s for t in entered)
+            num_steps = steps_per_block(step_s, is_forked=is_forked)
             stays = held_bytes <= psutil.virtual_memory().available * TOGETHER_FRACTION
             contestants = [
                 Contestant(
@@ -159,18 +162,18 @@ class _Contest:
                     number=n,
                     trial=t,
                     stays=stays,
-                    is_forked=are_forked(pool, entered),
+                    is_forked=is_forked,
                     is_baseline=False,
                 )
                 for n, t in enumerate(entered)
             ]
             try:
-                return self._rounds(contestants)
+                return self._rounds(contestants, num_steps)
             finally:
                 for contestant in contestants:
                     contestant.close()
 
-    def _rounds(self, contestants: list[Contestant]) -> _Contested:
+    def _rounds(self, contestants: list[Contestant], num_steps: int) -> _Contested:
         chosen, *rivals = contestants
         for contestant in contestants:
             contestant.launch()
@@ -187,8 +190,6 @@ class _Contest:
             contestant.close()
             rivals.remove(contestant)
         in_play = [chosen, *rivals]
-        step_s = max(t.measured.speed.step_s for t in (self._chosen, *self._rivals))
-        num_steps = max(1, round(BLOCK_S / step_s))
         end_s = time.monotonic() + (1.0 if self._context.quick else CONTEST_S)
         num_rounds = 0
         while num_rounds < MIN_ROUNDS or (

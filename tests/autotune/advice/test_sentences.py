@@ -11,7 +11,15 @@ from autotune.advice.nothing import nothing_fits
 from autotune.advice.reasons import reasons, shared_reasons
 from autotune.cost.memory.foresight import Foresight, Reckoner
 from autotune.cost.memory.outside import Target
-from autotune.events import Confirmed, Document, Event, Origin, TrialFinished, TrialReceived
+from autotune.events import (
+    Confirmed,
+    Document,
+    Event,
+    Origin,
+    SearchEnded,
+    TrialFinished,
+    TrialReceived,
+)
 from autotune.outcome import PROCESS_ALONE, Failed, Interlude, Measured, OutOfMemory
 from autotune.search.evidence.closing import with_trials
 from autotune.search.evidence.finished import FinishedTrial
@@ -265,3 +273,27 @@ def test_trials_that_ran_out_of_memory_and_those_that_were_killed_are_counted_ap
         history = replace(History(space=SPACE), trials=(lone,))
         told = list(reasons(view, history, chosen, view.confirmed, FACTS))
         assert f"1 trial {what} at {largest}." in told
+
+
+BASE = runs.measured(25.0)
+
+
+def baseline_alone(ended: SearchEnded) -> str:
+    view = fold(runs.records([*runs.opening("one"), *runs.trial(0, runs.BASELINE, BASE), ended]))
+    confirmed = replace(tie(), number=0, baseline_number=0)
+    history = History(space=replace(SPACE, baseline=runs.BASELINE))
+    chosen = view.trial(0)
+    assert chosen is not None
+    return next(iter(reasons(view, history, chosen, confirmed, FACTS)))
+
+
+def test_a_budget_that_left_room_for_the_baseline_alone_says_that_a_larger_one_tries_more() -> None:
+    spent = SearchEnded(reason="the time is spent", num_untried=31, is_budget_spent=True)
+    assert baseline_alone(spent) == (
+        "Nothing but what you have was tried: the time is spent. A larger budget tries more: "
+        "31 candidates were left untried, and the first trial took 1.50 s."
+    )
+    over = SearchEnded(reason="every candidate was tried or ruled out", num_untried=0)
+    assert baseline_alone(over) == (
+        "Nothing but what you have was tried: every candidate was tried or ruled out."
+    )

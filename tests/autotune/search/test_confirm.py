@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from autotune.events import Confirmed
 from autotune.journal import Journal
 from autotune.outcome import Measured, Stopped
 from autotune.run_directory import RunDirectory
-from autotune.search.confirm import confirm
+from autotune.search.confirm import confirm, steps_per_block
 from autotune.search.engine import Engine
 from autotune.search.evidence.closing import with_trials
 from autotune.search.evidence.finished import FinishedTrial
@@ -62,11 +62,14 @@ class Process:
                     steps_s=0.0,
                 )
             case OpenSpeed(configuration=configuration):
+                self.pool.on_block.get(0, lambda: None)()
                 self.configuration = configuration
                 self.held_bytes = BYTES[configuration]
                 return SpeedMeasured(speed=None, phases=None, steps_s=0.0)
             case ContinueSpeed(num_steps=num):
                 assert self.configuration is not None
+                self.pool.num_blocks += 1
+                self.pool.on_block.get(self.pool.num_blocks, lambda: None)()
                 if self.configuration == self.pool.unwanted:
                     return Stopped(cause="Stopped by request; the run goes on.")
                 speed = measured([STEP_S[self.configuration]] * num, 24, 1).speed
@@ -88,6 +91,9 @@ class Pool:
         self.is_on_device = is_on_device
         self.unwanted: Configuration | None = None
         """Somebody stops it whenever it is measured."""
+        self.num_blocks = 0
+        self.on_block: dict[int, Callable[[], None]] = {}
+        """What happens while the block of that number is measured; 0 is before the first."""
         warm = Process(self)
         warm.held_bytes = 700 * MIB
         self.processes = [warm]
@@ -186,6 +192,40 @@ def test_a_stop_of_the_run_confirms_nothing(tmp_path: Path) -> None:
         made.session.request_stop("after_trial", "SIGINT")
         assert confirm(made, SLOW) is None
         assert made.session.journal.records == []
+
+
+@pytest.mark.parametrize("num_rounds", [0, 1, 3])
+def test_a_stop_after_the_trial_ends_the_round_and_keeps_what_was_measured(
+    tmp_path: Path, num_rounds: int
+) -> None:
+    pool = Pool(is_on_device=False)
+    with engine(tmp_path, pool) as made:
+        # Before the first round, or in the middle of one.
+        pool.on_block = {2 * num_rounds: lambda: made.session.request_stop("after_trial", "SIGINT")}
+        assert confirm(made, SLOW) is None
+        view = fold(made.session.journal.records)
+    assert view.confirmed is None
+    steps = {t.configuration: t.measured.speed.step_times_s for t in view.trials if t.measured}
+    per_block = round(1 / STEP_S[SLOW])
+    rounds = max(1, num_rounds)
+    assert {c: len(times) for c, times in steps.items()} == dict.fromkeys(
+        (SLOW, FAST), rounds * per_block
+    )
+
+
+def test_a_fork_is_timed_for_at_least_as_long_as_it_warms_up() -> None:
+    assert steps_per_block(0.1, is_forked=True) == steps_per_block(0.1, is_forked=False) == 10
+    assert (steps_per_block(0.8, is_forked=True), steps_per_block(0.8, is_forked=False)) == (2, 1)
+    assert steps_per_block(5.0, is_forked=False) == 1
+
+
+def test_a_stop_at_once_keeps_nothing_of_the_rounds(tmp_path: Path) -> None:
+    pool = Pool(is_on_device=False)
+    with engine(tmp_path, pool) as made:
+        pool.on_block = {3: lambda: made.session.request_stop("now", "SIGTERM")}
+        assert confirm(made, SLOW) is None
+        view = fold(made.session.journal.records)
+    assert [t.outcome for t in view.trials] == [Stopped(cause="The run was stopped meanwhile.")] * 2
 
 
 @pytest.mark.parametrize("num_loads", [0, 1, 2, 3])

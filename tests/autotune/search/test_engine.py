@@ -170,7 +170,7 @@ def test_the_budget_of_trials_is_kept_a_stop_heeded_and_nothing_left_running(
     asked = jobs.request(jobs.classifier(tmp_path), tmp_path, trials=1)
     with jobs.searched(asked, tmp_path) as run:
         assert psutil.Process().children(recursive=True)
-        assert run.reason == "the budget of 1 trials is spent"
+        assert run.reason == "the budget of 1 trial is spent"
         assert len(run.history.trials) == 1
         control.send(run.session.run.control, "stop_now", "SIGTERM")
         stopped = run.engine.run(run.job.space.candidates[0], "search", "to be stopped")
