@@ -17,14 +17,14 @@ import typer
 
 from autotune.cli import app, documents, faults, options
 from autotune.cli.declare import takes
-from autotune.cli.job import architecture_of
+from autotune.cli.task import architecture_of
 from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode
 from autotune.events import Document
 from autotune.request import Request
-from autotune.workload.columns import choose
+from autotune.workload.columns import check_named, choose
 from autotune.workload.header import header_of
-from autotune.workload.resolve import resolve_spec
+from autotune.workload.resolve import resolve_data, resolve_spec
 from autotune.workload.spec import WorkloadSpec
 
 COMMAND = "plan"
@@ -71,18 +71,26 @@ def _columns(chosen: options.Plan) -> list[str] | None:
     return header_of(replace(spec, split=chosen.split or spec.split))
 
 
-def _job(request: Request) -> Document:
-    """Task and columns of a job whose files are there.
+def _job(request: Request, known: faults.Known) -> Document:
+    """Task and columns of a job whose data are there; nothing where its task is not known.
 
     Raises:
-        AutotuneError: They are not, or do not fit.
+        AutotuneError: Files are not there, or do not fit.
     """
     spec = request.spec
     if spec.demo:
         return {"task": spec.task, "chosen": {}}
-    with tempfile.TemporaryDirectory(prefix="autotune-look-") as scratch:
-        spec = resolve_spec(spec, Path(scratch), Path(request.working_directory))
+    place = Path(request.working_directory)
+    if known.model and known.task:
+        with tempfile.TemporaryDirectory(prefix="autotune-look-") as scratch:
+            spec = resolve_spec(spec, Path(scratch), place)
+    else:
+        spec = resolve_data(spec, place)
     columns = header_of(spec)
+    if not known.task:
+        if columns is not None:
+            check_named(spec.columns, columns)
+        return {}
     found = choose(spec.columns, spec.task, columns) if columns is not None else spec.columns
     return {
         "task": spec.task,
