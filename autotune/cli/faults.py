@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import typer
 
 from autotune.cli import app, options
+from autotune.cli.declare import misplaced
 from autotune.cli.job import (
     build_request,
     check_one_model,
@@ -32,6 +33,13 @@ from autotune.workload.resolve import place_faults
 _MOST = 20
 """Errors after which nobody wants to read on."""
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+_PLACES = {
+    "model": "model",
+    "model_config": "model config",
+    "tokenizer": "tokenizer",
+    "dataset": "dataset",
+}
+"""What is looked for at the path of an option."""
 _ANY_TASK = "causal-lm"
 """Stands for a task that cannot be known while something else is wrong."""
 
@@ -112,14 +120,31 @@ class Finish(Protocol):
         """
 
 
+def of_places(
+    context: typer.Context, chosen: options.Plan
+) -> tuple[options.Plan, dict[str, UsageError]]:
+    """What can be no path.
+
+    Returns:
+        The options without that, and the errors by name.
+    """
+    found = misplaced(context, chosen)
+    defaults: dict[str, Any] = {field.name: field.default for field in fields(chosen)}
+    return replace(chosen, **{name: defaults[name] for name in found}), found
+
+
 def of_options(
-    context: typer.Context, chosen: options.Plan, finish: Finish
+    context: typer.Context,
+    chosen: options.Plan,
+    nowhere: Mapping[str, UsageError],
+    finish: Finish,
 ) -> tuple[list[AutotuneError], Document]:
     """What cannot work of the options of a call.
 
     Args:
         context: The call.
-        chosen: Its options.
+        chosen: Its options, without those that can be no path.
+        nowhere: The errors of these, by name.
         finish: Looks further at a request whose data are there.
 
     Returns:
@@ -136,8 +161,8 @@ def of_options(
     if chosen.task is None and (task := told_task(chosen)) is not None:
         # It stays known when what tells it is put aside.
         chosen = replace(chosen, task=task[0])
-    found = _missing(chosen)
-    told += found.values()
+    found = _missing(chosen, nowhere)
+    told += [*found.values(), *(nowhere[name] for name in nowhere if name not in _PLACES)]
     probe = _filled(chosen, found)
     has_model = not found.keys() - {"dataset"}
     known = Known(
@@ -159,17 +184,18 @@ def of_options(
     return told, {}
 
 
-def _missing(chosen: options.Plan) -> dict[str, AutotuneError]:
+def _missing(chosen: options.Plan, nowhere: Mapping[str, UsageError]) -> dict[str, AutotuneError]:
     """What is not named or not there, by what it is."""
-    has_model = chosen.model or chosen.model_config
+    named = {_PLACES[name]: error for name, error in nowhere.items() if name in _PLACES}
+    has_model = chosen.model or chosen.model_config or {"model", "model config"} & named.keys()
     if chosen.demo or (chosen.resume and not has_model):
         return {}
     found: dict[str, AutotuneError] = {}
     if not has_model:
         found["model"] = no_model()
-    if not chosen.dataset:
+    if not chosen.dataset and "dataset" not in named:
         found["dataset"] = no_dataset()
-    return found | place_faults(places_of(chosen), Path.cwd())
+    return found | named | place_faults(places_of(chosen), Path.cwd())
 
 
 def _filled(chosen: options.Plan, missing: Mapping[str, AutotuneError]) -> options.Plan:

@@ -35,7 +35,7 @@ def main() -> int:
     """Answers for the options in `sys.argv`."""
     words, unread = faults.of_words(COMMAND, sys.argv[1:])
 
-    @takes(options.Plan)
+    @takes(options.Plan, checks_places=False)
     def look(context: typer.Context, chosen: options.Plan) -> int:
         """Show what the files of a job tell at once."""
         return _look(context, chosen, unread)
@@ -47,12 +47,13 @@ def main() -> int:
 
 
 def _look(context: typer.Context, chosen: options.Plan, unread: Sequence[AutotuneError]) -> int:
+    rest, misplaced = faults.of_places(context, chosen)
     document: dict[str, object] = {
         "schema": documents.SCHEMA,
-        "columns": _columns(chosen),
-        "architecture": architecture_of(chosen.model or chosen.model_config or "") or None,
+        "columns": _columns(rest),
+        "architecture": architecture_of(rest.model or rest.model_config or "") or None,
     }
-    wrong, told = faults.of_options(context, chosen, _job)
+    wrong, told = faults.of_options(context, rest, misplaced, _job)
     found = [*wrong, *unread]
     document |= told
     if found:

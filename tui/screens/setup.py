@@ -323,7 +323,10 @@ class SetupScreen(RunScreen):
             return
         self._kept = form
         self._tell_draft()
-        self.owner.attach(RunDirectory(path))
+        self._look_at(RunDirectory(path))
+
+    def _look_at(self, run: RunDirectory) -> None:
+        self.owner.attach(run)
         self.owner.action_go("search")
 
     def _not_started(self, form: JobForm, words: list[str], answer: Reply) -> None:
@@ -373,13 +376,8 @@ class SetupScreen(RunScreen):
 
     def action_open_run(self) -> None:
         """Chooses one of the runs there are, and looks at it."""
-
-        def taken(run: RunDirectory) -> None:
-            self.owner.attach(run)
-            self.owner.action_go("search")
-
         root = path_of(self._form["run_dir"] or str(self.owner.run_root))
-        why_none = choosing.choose_run(self.app, root, taken)
+        why_none = choosing.choose_run(self.app, root, self._look_at)
         if why_none:
             self.owner.say(why_none)
 

@@ -177,3 +177,22 @@ def test_columns_are_looked_for_though_the_model_is_not_there(here: Path) -> Non
     (here / "tiny" / "config.json").write_text("{}")
     _, document = _look(here, "--model", "tiny", *data, "--text-column", "txt")
     assert [cause.split(" ")[0] for cause in _told(document)] == ["The", "The"]
+
+
+def test_what_can_be_no_path_hides_nothing_else_that_is_wrong(here: Path) -> None:
+    home = "begins with a home that is not known."
+    data = ("--dataset", str(data_file("reviews-train.csv")))
+    _, document = _look(here, "--model", "~nobodyx/m", *data, "--trials", "0", "--out", "~nobodyx")
+    assert _told(document) == [
+        f"--model: The path ~nobodyx/m {home}",
+        f"--out: The path ~nobodyx {home}",
+        "--trials must be at least 1, not 0.",
+    ]
+    assert document["columns"] == ["text", "label"]
+    lost = ("--model", "tiny", "--dataset", "~nobodyx/d.csv", "--tokenizer", "~nobodyx")
+    _, document = _look(here, *lost, "--memory-limit", "2G")
+    assert sorted(cause.split(":")[0] for cause in _told(document)) == [
+        "--dataset",
+        "--memory-limit",
+        "--tokenizer",
+    ]
