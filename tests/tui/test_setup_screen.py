@@ -596,3 +596,24 @@ def test_the_footer_names_no_key_that_does_nothing(scripted: ScriptedChildren) -
         await until(pilot, lambda: "^o Browse" not in driving.rows(pilot.app)[-1])
 
     driving.drive(_app(), (100, 24), body)
+
+
+def test_a_fault_of_a_field_on_the_right_is_shown_whole(scripted: ScriptedChildren) -> None:
+    fault: Document = {
+        "cause": "--processes must be at least 1, not -2.",
+        "remedy": "Give a larger number.",
+    }
+    scripted.answers["look"] = {**LOOKED, "errors": [fault]}
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ --processes must be at least 1, not -2. Give a larger number.")
+        field = pilot.app.screen.query_one("#field-processes", FormField)
+        left = pilot.app.screen.query_one("#field-memory-limit", FormField)
+        assert (field.region.x, field.region.width) == (left.region.x, left.region.width)
+        scripted.answers["look"] = LOOKED
+        field.take_focus()
+        await pilot.press("end", "backspace", "backspace", "2")
+        await shows(pilot, "local SGD")
+        await until(pilot, lambda: field.region.x > left.region.x)
+
+    driving.drive(_app(COMPLETE.with_value("processes", "-2")), (100, 50), body)

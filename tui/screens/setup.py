@@ -30,7 +30,7 @@ from tui.setup.form import ON, SWITCHES, JobForm
 from tui.setup.inquiry import Inquiry
 from tui.setup.places import path_of
 from tui.setup.request import form_of_run
-from tui.widgets.form_field import FormField
+from tui.widgets.form_field import FormField, fill_rows
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark
@@ -178,11 +178,10 @@ class SetupScreen(RunScreen):
         self._show_doing()
         self.query_one("#rule-command", Rule).tell(f"{bindings.shown('setup.copy')} copies")
         width = self._side_width()
+        told = checks.steps(self._inquiry.plan, self._form)
         steps = [
             row
-            for number, (what, text) in enumerate(
-                checks.steps(self._inquiry.plan, self._form), start=1
-            )
+            for number, (what, text) in enumerate(told, start=1)
             for row in hanging(f" {number} {what:<9} ", output.one_line(text), width)
         ]
         self.query_one("#steps", Page).show(steps)
@@ -214,6 +213,8 @@ class SetupScreen(RunScreen):
                 )
             if name == "task" and look is not None:
                 field.set_placeholder(f"{task} (auto)" if task else self._form.placeholder(name))
+        for place in self.query(".fields"):
+            fill_rows(place.query(FormField))
 
     def _add_columns(self, wanted: list[str]) -> None:
         """Makes the fields for columns when a task first reads them; there are many of them."""

@@ -217,3 +217,20 @@ class FormField(Container):
         if value.strip() != self._value.strip():
             self._value = value
             self.post_message(self.Changed(self.field.name, value).set_sender(self))
+
+
+def fill_rows(fields: Iterable[FormField]) -> None:
+    """Gives the left one of two fields a whole row where the right one needs one.
+
+    A grid cuts what spans two columns and begins in the second.
+    """
+    shown = [field for field in fields if field.display]
+    alone: set[FormField] = set()
+    left: FormField | None = None
+    for field in shown:
+        is_whole = field.has_class("-whole-row") or field.has_class("-wrong")
+        if is_whole and left is not None:
+            alone.add(left)
+        left = field if left is None and not is_whole else None
+    for field in shown:
+        field.set_class(field in alone, "-alone")
