@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -617,3 +618,17 @@ def test_a_fault_of_a_field_on_the_right_is_shown_whole(scripted: ScriptedChildr
         await until(pilot, lambda: field.region.x > left.region.x)
 
     driving.drive(_app(COMPLETE.with_value("processes", "-2")), (100, 50), body)
+
+
+def test_a_pasted_text_is_one_line_that_could_be_typed(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        field = pilot.app.screen.query_one("#field-model", FormField)
+        field.take_focus()
+        await pilot.press(*"m/")
+        field.control.post_message(Paste("\n  mini lm\x1b[0m\t \nsecond\n"))
+        await until(pilot, lambda: field.value == "m/mini lm[0m")
+        field.control.post_message(Paste("\n"))
+        await pilot.press("x")
+        await until(pilot, lambda: field.value == "m/mini lm[0mx")
+
+    driving.drive(_app(), (80, 24), body)

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
+from textual.events import Paste
 from textual.message import Message
 from textual.suggester import Suggester, SuggestFromList
 from textual.widget import Widget
@@ -60,6 +61,14 @@ class FieldInput(Input):
     def action_leave(self) -> None:
         """Lets the letters be keys again."""
         self.screen.set_focus(None)
+
+    def on_paste(self, event: Paste) -> None:
+        """Takes the first line that holds anything, without what no key types."""
+        event.prevent_default()
+        event.stop()
+        lines = [line.strip() for line in event.text.splitlines()]
+        text = "".join(filter(str.isprintable, next(filter(None, lines), "")))
+        self.replace(text, *self.selection)
 
 
 class FieldChoice(Choice):
