@@ -632,3 +632,18 @@ def test_a_pasted_text_is_one_line_that_could_be_typed(scripted: ScriptedChildre
         await until(pilot, lambda: field.value == "m/mini lm[0mx")
 
     driving.drive(_app(), (80, 24), body)
+
+
+def test_a_word_that_is_no_choice_is_shown_and_can_be_taken_out(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "fp8")
+        field = pilot.app.screen.query_one("#field-precision", FormField)
+        assert field.value == "fp8"
+        field.take_focus()
+        await pilot.press("enter")
+        await shows(pilot, "type to narrow down")
+        await pilot.press("enter")
+        await until(pilot, lambda: field.value == "")
+        assert "--precision" not in _screen(pilot)._form.words()
+
+    driving.drive(_app(JobForm(values={"precision": "fp8"})), (80, 24), body)

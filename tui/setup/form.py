@@ -159,9 +159,14 @@ class JobForm:
 
     def _more(self) -> list[str]:
         more = shlex.split(self.values.get(MORE.name, ""))
+        given = self.values.keys() - self._out_of_place() - {MORE.name}
+        filled_in = {BY_NAME[name].flag for name in given}
         for word in more:
-            if word.split("=")[0] in _OWN_FLAGS:
+            flag = word.split("=")[0]
+            if flag in _OWN_FLAGS:
                 raise ValueError(f"{word} is not for here")
+            if flag in filled_in:
+                raise ValueError(f"{flag} is filled in above as well")
         return more
 
     def _out_of_place(self) -> set[str]:

@@ -46,11 +46,13 @@ def test_words_are_those_of_a_command_line() -> None:
 def test_further_options_are_words_too() -> None:
     form = CLASSIFICATION.with_value("more", "--lora-rank 8 --split 'train[:1000]'")
     assert form.words()[-4:] == ["--lora-rank", "8", "--split", "train[:1000]"]
-    for text in ("--lora-rank '8", "--json", "--display=plain"):
+    for text in ("--lora-rank '8", "--json", "--display=plain", "--model=m", "--label-column x"):
         wrong = CLASSIFICATION.with_value("more", text)
-        with pytest.raises(ValueError, match=r"quotation|not for here"):
+        with pytest.raises(ValueError, match=r"quotation|not for here|filled in above as well"):
             wrong.words()
         assert wrong.command().startswith("autotune tune … (")
+    other = CLASSIFICATION.with_value("task", "causal-lm").with_value("more", "--label-column x")
+    assert other.words()[-2:] == ["--label-column", "x"], "that field waits for another task"
 
 
 def test_an_empty_field_gives_no_word_and_shows_what_holds() -> None:
