@@ -12,6 +12,7 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from autotune.control import Verb
+from autotune.errors import ExitCode
 from tui import bindings, screens
 from tui.following import FollowingApp
 from tui.keys.key import ScreenName
@@ -128,27 +129,26 @@ class AutotuneApp(FollowingApp):
 
         front = self.front
         if front is not None and not self._is_asking:
-            usable = frozenset(
-                key.id for key in bindings.live_on(front.NAME) if front.has(key.needs)
-            )
-            self.push_screen(Help(front.NAME, usable))
+            usable = filter(front.is_of_use, bindings.live_on(front.NAME))
+            self.push_screen(Help(front.NAME, frozenset(key.id for key in usable)))
 
     def action_leave(self) -> None:
-        """Leaves at once where no run goes on; asks otherwise."""
+        """Leaves at once where no run goes on and no form would be lost; asks otherwise."""
         from tui.screens.question import LeaveQuestion
 
         if not self.latest.is_alive:
-            self.exit(self.exit_code)
+            self._leave(self.exit_code)
         elif not self._is_asking:
             in_trial = self.latest.view.running is not None
             self.push_screen(LeaveQuestion(in_trial=in_trial), self._left)
 
     def action_interrupt(self) -> None:
-        """As leave; where that was asked before, stops now."""
+        """As leave; where that was asked before, leaves or stops now."""
         from tui.screens.question import LeaveQuestion
 
         if not self.latest.is_alive:
-            self.exit(self.exit_code)
+            is_without = self.latest.directory is None
+            self._leave(ExitCode.INTERRUPTED if is_without else self.exit_code)
         elif isinstance(self.screen, LeaveQuestion):
             self.screen.dismiss("stop_now")
         elif self._stop_asked is not None:
@@ -157,6 +157,22 @@ class AutotuneApp(FollowingApp):
             while self._is_asking:
                 self.pop_screen()
             self.action_leave()
+
+    def _leave(self, code: int) -> None:
+        """Leaves, after a question where somebody filled in a form and started nothing."""
+        from tui.screens.question import FormQuestion
+
+        if self.draft is None or isinstance(self.screen, FormQuestion):
+            self.exit(code)
+            return
+        while self._is_asking:
+            self.pop_screen()
+
+        def answered(answer: str | None) -> None:
+            if answer == "leave":
+                self.exit(code)
+
+        self.push_screen(FormQuestion(), answered)
 
     async def action_quit(self) -> None:
         """As interrupt: Textual's own way out must not pass over the question."""
@@ -187,7 +203,7 @@ class AutotuneApp(FollowingApp):
         if front is None:
             return
         for key in bindings.live_on(front.NAME):
-            if front.has(key.needs) and key.id != "palette":
+            if front.is_of_use(key) and key.id != "palette":
                 yield SystemCommand(key.label, f"{key.help} ({key.shown})", self._runner(key.verb))
         for trial in self.latest.view.trials:
             yield SystemCommand(

@@ -88,6 +88,9 @@ class FollowingApp(App[int]):
         """Where runs are kept."""
         self.now_unix_s = unix_time
         self.form = form
+        """What setup begins with."""
+        self.draft: JobForm | None = None
+        """What somebody filled in since, and nobody has started."""
         self._problem = problem
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._colourless = Colourless(self._grounds)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from typing import TYPE_CHECKING
 
 from autotune.display.output import one_line, plain_text
 from tui import words
 from tui.ascii import to_ascii
 from tui.run_now import RunNow, RunReader
+
+if TYPE_CHECKING:
+    from tui.setup.form import JobForm
 
 
 def as_known(now: RunNow) -> RunNow:
@@ -17,6 +21,13 @@ def as_known(now: RunNow) -> RunNow:
     reader = RunReader(now.directory)
     reader.look()
     return reader.now
+
+
+def of_draft(form: JobForm, *, ascii_only: bool = False) -> list[str]:
+    """How to fill a form in again that was left before anything was started."""
+    lines = ["Nothing was started. The form again:", f"  {form.again()}"]
+    plain = [plain_text(line) for line in lines]
+    return [to_ascii(line) for line in plain] if ascii_only else plain
 
 
 def last_words(now: RunNow, exit_code: int, *, ascii_only: bool = False) -> list[str]:

@@ -52,6 +52,8 @@ class Owner(Clock, Protocol):
     """Where runs are kept."""
     form: JobForm | None
     """What setup begins with; None is an empty form."""
+    draft: JobForm | None
+    """What somebody filled in since, and nobody has started."""
 
     @property
     def latest(self) -> RunNow:

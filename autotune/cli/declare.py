@@ -102,11 +102,15 @@ def variable(name: str) -> str:
 
 
 def takes(
-    options: type[OptionsT],
+    options: type[OptionsT], *, checks_places: bool = True
 ) -> Callable[[Callable[[typer.Context, OptionsT], int]], Callable[..., int]]:
-    """Makes a function of a context and an options object into a command that Typer can read."""
+    """Makes a function of a context and an options object into a command that Typer can read.
+
+    Args:
+        options: The class of the object.
+        checks_places: Whether options whose value can be no path are refused at once.
+    """
     hints = get_type_hints(options, include_extras=True)
-    places = [name for name, hint in hints.items() if {PATH, PATH_OR_NAME} & {*_words(hint)}]
     parameters = [
         inspect.Parameter(
             "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
@@ -127,10 +131,11 @@ def takes(
             invocation = context.find_object(Invocation)
             if invocation is not None:
                 invocation.wants_json = bool(values.get("json"))
-            for name in places:
-                _check_place(context, name, values[name])
+            chosen = options(**values)
+            for error in misplaced(context, chosen).values() if checks_places else ():
+                raise error
             try:
-                return body(context, options(**values))
+                return body(context, chosen)
             except KeyboardInterrupt as error:
                 # Typer would end the command without a word.
                 raise EndedBySignal(signal.SIGINT) from error
@@ -149,13 +154,19 @@ def _words(hint: object) -> list[str]:
     return [note for note in get_args(hint)[1:] if isinstance(note, str)]
 
 
-def _check_place(context: typer.Context, name: str, value: object) -> None:
-    try:
-        if isinstance(value, str):
+def misplaced(context: typer.Context, chosen: DataclassInstance) -> dict[str, UsageError]:
+    """Errors of the options that take a path and hold what can be none, by name."""
+    found: dict[str, UsageError] = {}
+    for name, hint in get_type_hints(type(chosen), include_extras=True).items():
+        value = getattr(chosen, name)
+        if not {PATH, PATH_OR_NAME} & {*_words(hint)} or not isinstance(value, str):
+            continue
+        try:
             place(value)
-    except UsageError as error:
-        flag = f"--{name.replace('_', '-')}{origin(context, name)}"
-        raise UsageError(f"{flag}: {error.cause}", error.remedy) from None
+        except UsageError as error:
+            flag = f"--{name.replace('_', '-')}{origin(context, name)}"
+            found[name] = UsageError(f"{flag}: {error.cause}", error.remedy)
+    return found
 
 
 def settings(declared: Iterable[type[DataclassInstance]]) -> Mapping[str, Setting]:

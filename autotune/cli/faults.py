@@ -7,15 +7,24 @@ as if it were right, until nothing is wrong any more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import typer
 
 from autotune.cli import app, options
-from autotune.cli.job import build_request, no_dataset, no_model, places_of
+from autotune.cli.declare import misplaced
+from autotune.cli.job import (
+    build_request,
+    check_one_model,
+    no_dataset,
+    no_model,
+    places_of,
+)
+from autotune.cli.reader import Reader
+from autotune.cli.task import told_task
 from autotune.errors import AutotuneError, UsageError
 from autotune.events import Document
 from autotune.request import Request
@@ -24,6 +33,13 @@ from autotune.workload.resolve import place_faults
 _MOST = 20
 """Errors after which nobody wants to read on."""
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+_PLACES = {
+    "model": "model",
+    "model_config": "model config",
+    "tokenizer": "tokenizer",
+    "dataset": "dataset",
+}
+"""What is looked for at the path of an option."""
 _ANY_TASK = "causal-lm"
 """Stands for a task that cannot be known while something else is wrong."""
 
@@ -72,51 +88,114 @@ def _without(words: Sequence[str], error: Exception) -> list[str]:
     return kept
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What of a job is its own, and no stand-in for something that is wrong."""
+
+    model: bool = True
+    data: bool = True
+    task: bool = True
+
+    def after(self, before: options.Plan, now: options.Plan) -> Known:
+        """What is left when options were put aside."""
+
+        def same(*names: str) -> bool:
+            return all(getattr(before, name) == getattr(now, name) for name in names)
+
+        return Known(
+            model=self.model and same("model", "model_config"),
+            data=self.data and same("dataset"),
+            task=self.task and same("task"),
+        )
+
+
+class Finish(Protocol):
+    """Looks further at a request whose data are there."""
+
+    def __call__(self, request: Request, known: Known) -> Document:
+        """What it told.
+
+        Raises:
+            AutotuneError: Something is wrong with the request.
+        """
+
+
+def of_places(
+    context: typer.Context, chosen: options.Plan
+) -> tuple[options.Plan, dict[str, UsageError]]:
+    """What can be no path.
+
+    Returns:
+        The options without that, and the errors by name.
+    """
+    found = misplaced(context, chosen)
+    defaults: dict[str, Any] = {field.name: field.default for field in fields(chosen)}
+    return replace(chosen, **{name: defaults[name] for name in found}), found
+
+
 def of_options(
-    context: typer.Context, chosen: options.Plan, finish: Callable[[Request], Document]
+    context: typer.Context,
+    chosen: options.Plan,
+    nowhere: Mapping[str, UsageError],
+    finish: Finish,
 ) -> tuple[list[AutotuneError], Document]:
     """What cannot work of the options of a call.
 
     Args:
         context: The call.
-        chosen: Its options.
-        finish: Looks further at a request whose files are there.
+        chosen: Its options, without those that can be no path.
+        nowhere: The errors of these, by name.
+        finish: Looks further at a request whose data are there.
 
     Returns:
         Every error, what others follow from first; and what `finish` told of the rest, which is
         empty where it could not look.
     """
-    found = _missing(chosen)
-    probe, is_there = _filled(chosen, found), not found
-    told = [*found.values()]
+    told: list[AutotuneError] = []
+    try:
+        check_one_model(Reader(context), chosen)
+    except UsageError as error:
+        # Nobody knows which of the two is meant: the rest is looked at as if it were the weights.
+        told.append(error)
+        chosen = replace(chosen, model_config=None)
+    if chosen.task is None and (task := told_task(chosen)) is not None:
+        # It stays known when what tells it is put aside.
+        chosen = replace(chosen, task=task[0])
+    found = _missing(chosen, nowhere)
+    told += [*found.values(), *(nowhere[name] for name in nowhere if name not in _PLACES)]
+    probe = _filled(chosen, found)
+    has_model = not found.keys() - {"dataset"}
+    known = Known(
+        model=has_model,
+        data="dataset" not in found,
+        # Where there is a model, it is asked for it below.
+        task=has_model or chosen.task is not None,
+    )
     while len(told) < _MOST:
         try:
             request = build_request(context, probe)
-            return told, finish(request) if is_there else {}
+            return told, finish(request, known) if known.data else {}
         except AutotuneError as error:
             told.append(error)
             before, probe = probe, _put_aside(probe, error)
-            # With another task or other files in its place, a look further would find nonsense.
-            is_there = is_there and all(
-                getattr(probe, name) == getattr(before, name)
-                for name in ("model", "model_config", "dataset", "task")
-            )
+            known = known.after(before, probe)
             if probe == before:
                 break
     return told, {}
 
 
-def _missing(chosen: options.Plan) -> dict[str, AutotuneError]:
+def _missing(chosen: options.Plan, nowhere: Mapping[str, UsageError]) -> dict[str, AutotuneError]:
     """What is not named or not there, by what it is."""
-    has_model = chosen.model or chosen.model_config
+    named = {_PLACES[name]: error for name, error in nowhere.items() if name in _PLACES}
+    has_model = chosen.model or chosen.model_config or {"model", "model config"} & named.keys()
     if chosen.demo or (chosen.resume and not has_model):
         return {}
     found: dict[str, AutotuneError] = {}
     if not has_model:
         found["model"] = no_model()
-    if not chosen.dataset:
+    if not chosen.dataset and "dataset" not in named:
         found["dataset"] = no_dataset()
-    return found | place_faults(places_of(chosen), Path.cwd())
+    return found | named | place_faults(places_of(chosen), Path.cwd())
 
 
 def _filled(chosen: options.Plan, missing: Mapping[str, AutotuneError]) -> options.Plan:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -14,6 +12,7 @@ from autotune import request as requests
 from autotune.cli import options
 from autotune.cli.declare import is_given
 from autotune.cli.reader import Reader
+from autotune.cli.task import class_of, told_task
 from autotune.cli.workload_options import ESTIMATED_TASKS, PRECISIONS, Workload
 from autotune.display import output
 from autotune.errors import UsageError
@@ -25,26 +24,6 @@ from autotune.units import parse_bytes, parse_seconds
 from autotune.workload.resolve import place_faults, together
 from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 
-_TASK_OF_COLUMN: Mapping[str, Task] = {
-    "question_column": "question-answering",
-    "context_column": "question-answering",
-    "answers_column": "question-answering",
-    "source_column": "seq2seq-lm",
-    "target_column": "seq2seq-lm",
-    "tokens_column": "token-classification",
-    "label_column": "sequence-classification",
-}
-_TASK_OF_ARCHITECTURE: Mapping[str, Task] = {
-    "T5WithLMHeadModel": "seq2seq-lm",
-    "ForCausalLM": "causal-lm",
-    "LMHeadModel": "causal-lm",
-    "ForMaskedLM": "masked-lm",
-    "ForSequenceClassification": "sequence-classification",
-    "ForTokenClassification": "token-classification",
-    "ForQuestionAnswering": "question-answering",
-    "ForConditionalGeneration": "seq2seq-lm",
-    "ForImageClassification": "image-classification",
-}
 _OF_THE_DEMO = ("demo", "max_length", "training_seed", "micro_batch_size")
 """What may be said of the built-in job."""
 _CHANGEABLE = (
@@ -132,7 +111,7 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     Raises:
         UsageError: A value or a combination cannot work.
     """
-    reader.exclude(chosen, "model", "model_config")
+    check_one_model(reader, chosen)
     reader.exclude(chosen, "demo", "model")
     reader.exclude(chosen, "demo", "model_config")
     defaults = WorkloadSpec(task="causal-lm")
@@ -191,6 +170,15 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     )
 
 
+def check_one_model(reader: Reader, chosen: Workload) -> None:
+    """Refuses weights of one's own beside random ones.
+
+    Raises:
+        UsageError: Both are named.
+    """
+    reader.exclude(chosen, "model", "model_config")
+
+
 def no_model() -> UsageError:
     """Nobody named a model."""
     return UsageError(
@@ -225,15 +213,12 @@ def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:
 def _task(reader: Reader, chosen: Workload) -> Task:
     if chosen.task is not None:
         return reader.choice("task", chosen.task, ESTIMATED_TASKS)
-    for name, task in _TASK_OF_COLUMN.items():
-        if getattr(chosen, name) is not None:
-            output.talk(f"Task {task}, because of {reader.flag(name)}.")
-            return task
-    architecture = architecture_of(chosen.model or chosen.model_config or "")
-    for ending, task in _TASK_OF_ARCHITECTURE.items():
-        if architecture.endswith(ending):
-            output.talk(f"Task {task}, because the model is a {output.one_line(architecture)}.")
-            return task
+    told = told_task(chosen)
+    if told is not None:
+        task, name = told
+        because = f"of {reader.flag(name)}" if name else f"the model is a {class_of(chosen)}"
+        output.talk(f"Task {task}, because {because}.")
+        return task
     # What is not there tells nothing of the task, and is the first thing to mend.
     faults = place_faults(places_of(chosen), Path.cwd())
     if faults:
@@ -259,16 +244,6 @@ def places_of(chosen: Workload) -> WorkloadSpec:
         tokenizer=chosen.tokenizer,
         dataset=chosen.dataset,
     )
-
-
-def architecture_of(source: str) -> str:
-    """The class that a local config names; empty where there is none, or no such file."""
-    path = Path(source).expanduser()
-    try:
-        config = json.loads((path / "config.json" if path.is_dir() else path).read_bytes())
-        return str(config["architectures"][0])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
 
 
 def _goal(reader: Reader, chosen: options.Plan, micro_batch_size: int | None) -> Goal:

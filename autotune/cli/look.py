@@ -17,14 +17,14 @@ import typer
 
 from autotune.cli import app, documents, faults, options
 from autotune.cli.declare import takes
-from autotune.cli.job import architecture_of
+from autotune.cli.task import architecture_of
 from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode
 from autotune.events import Document
 from autotune.request import Request
-from autotune.workload.columns import choose
+from autotune.workload.columns import check_named, choose
 from autotune.workload.header import header_of
-from autotune.workload.resolve import resolve_spec
+from autotune.workload.resolve import resolve_data, resolve_spec
 from autotune.workload.spec import WorkloadSpec
 
 COMMAND = "plan"
@@ -35,7 +35,7 @@ def main() -> int:
     """Answers for the options in `sys.argv`."""
     words, unread = faults.of_words(COMMAND, sys.argv[1:])
 
-    @takes(options.Plan)
+    @takes(options.Plan, checks_places=False)
     def look(context: typer.Context, chosen: options.Plan) -> int:
         """Show what the files of a job tell at once."""
         return _look(context, chosen, unread)
@@ -47,12 +47,13 @@ def main() -> int:
 
 
 def _look(context: typer.Context, chosen: options.Plan, unread: Sequence[AutotuneError]) -> int:
+    rest, misplaced = faults.of_places(context, chosen)
     document: dict[str, object] = {
         "schema": documents.SCHEMA,
-        "columns": _columns(chosen),
-        "architecture": architecture_of(chosen.model or chosen.model_config or "") or None,
+        "columns": _columns(rest),
+        "architecture": architecture_of(rest.model or rest.model_config or "") or None,
     }
-    wrong, told = faults.of_options(context, chosen, _job)
+    wrong, told = faults.of_options(context, rest, misplaced, _job)
     found = [*wrong, *unread]
     document |= told
     if found:
@@ -71,18 +72,26 @@ def _columns(chosen: options.Plan) -> list[str] | None:
     return header_of(replace(spec, split=chosen.split or spec.split))
 
 
-def _job(request: Request) -> Document:
-    """Task and columns of a job whose files are there.
+def _job(request: Request, known: faults.Known) -> Document:
+    """Task and columns of a job whose data are there; nothing where its task is not known.
 
     Raises:
-        AutotuneError: They are not, or do not fit.
+        AutotuneError: Files are not there, or do not fit.
     """
     spec = request.spec
     if spec.demo:
         return {"task": spec.task, "chosen": {}}
-    with tempfile.TemporaryDirectory(prefix="autotune-look-") as scratch:
-        spec = resolve_spec(spec, Path(scratch), Path(request.working_directory))
+    place = Path(request.working_directory)
+    if known.model and known.task:
+        with tempfile.TemporaryDirectory(prefix="autotune-look-") as scratch:
+            spec = resolve_spec(spec, Path(scratch), place)
+    else:
+        spec = resolve_data(spec, place)
     columns = header_of(spec)
+    if not known.task:
+        if columns is not None:
+            check_named(spec.columns, columns)
+        return {}
     found = choose(spec.columns, spec.task, columns) if columns is not None else spec.columns
     return {
         "task": spec.task,

@@ -111,6 +111,18 @@ def choose(columns: Columns, task: Task, available: Sequence[str]) -> Columns:
     return replace(Columns(), **found)
 
 
+def check_named(columns: Columns, available: Sequence[str]) -> None:
+    """Looks for the columns that were named, whatever the task reads of them.
+
+    Raises:
+        WorkloadError: One is not there.
+    """
+    for role in {role.field: role for roles in TASK_ROLES.values() for role in roles}.values():
+        named = getattr(columns, role.field)
+        if named is not None and named not in available:
+            raise _missing(named, role, available)
+
+
 def _missing(name: str, role: Role, available: Sequence[str]) -> WorkloadError:
     near = difflib.get_close_matches(name.lower(), [a.lower() for a in available], n=1, cutoff=0.5)
     suggestion = next((a for a in available if near and a.lower() == near[0]), None)

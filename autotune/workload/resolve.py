@@ -74,6 +74,17 @@ def resolve_spec(spec: WorkloadSpec, scratch: Path, working_directory: Path) -> 
     return spec
 
 
+def resolve_data(spec: WorkloadSpec, working_directory: Path) -> WorkloadSpec:
+    """The same workload with an absolute path of its data, whatever its model.
+
+    Raises:
+        WorkloadError: The data are not there, or nothing reads them.
+    """
+    spec = replace(spec, dataset=_place(spec.dataset, working_directory, "dataset", "dataset"))
+    source_of(spec)
+    return spec
+
+
 def place_faults(spec: WorkloadSpec, working_directory: Path) -> dict[str, WorkloadError]:
     """What a workload names and is not there, or is not what it should be: all of it.
 

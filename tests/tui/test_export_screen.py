@@ -72,6 +72,9 @@ def test_a_picture_of_a_run_in_which_nothing_fits(
         goldens.hold_against("nothing-fits-80x24", text(pilot.app))
         await pilot.press("w")
         await shows(pilot, "There is nothing to write")
+        footer = driving.rows(pilot.app)[-1]
+        assert all(key not in footer for key in ("t Take", "p Preview", "w Write", "Y Copy file"))
+        assert "y Copy command" in footer
         assert scripted.asked == []
 
     driving.drive(_app(run), (80, 24), body)
@@ -108,7 +111,9 @@ def test_an_alternative_is_taken_and_written_by_the_child(
     run = answers.finished(tmp_path)
 
     async def body(pilot: Pilot[int]) -> None:
-        await pilot.press("5", "t")
+        await pilot.press("5")
+        await shows(pilot, "t Take other")
+        await pilot.press("t")
         await shows(pilot, "taking least memory: 16×4")
         assert "files to write" in text(pilot.app)
         assert "8 → 16" in text(pilot.app)
@@ -140,6 +145,9 @@ def test_an_answer_without_alternatives_says_so(tmp_path: Path, scripted: Script
     async def body(pilot: Pilot[int]) -> None:
         await pilot.press("5")
         await shows(pilot, "use 32×2 instead of 8×8")
+        footer = driving.rows(pilot.app)[-1]
+        assert "t Take other" not in footer
+        assert "w Write" in footer
         await pilot.press("t")
         await shows(pilot, "There is no alternative")
         assert "use 32×2 instead of 8×8" in text(pilot.app)

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -22,6 +23,7 @@ from tests.tui.setup.test_checks import PLAN
 from tui import children
 from tui.app import AutotuneApp
 from tui.children import Children
+from tui.last_words import of_draft
 from tui.screens import setup as setup_screen
 from tui.screens.setup import SetupScreen
 from tui.setup import inquiry
@@ -482,3 +484,166 @@ def test_a_run_that_is_being_started_is_not_started_twice(scripted: ScriptedChil
         assert (scripted.num_asked("tune"), scripted.given_up) == (1, [])
 
     driving.drive(_app(COMPLETE), (80, 24), body)
+
+
+def test_a_conflict_and_a_wrong_column_are_marked_though_there_is_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a real child."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    _use(monkeypatch, Children())
+    values = {
+        "model": "./nowhere",
+        "dataset": str(data_file("reviews-train.csv")),
+        "text_column": "txt",
+        "more": "--model-config c.json",
+    }
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ 3 ─")
+        fields = {field.field.name: field for field in pilot.app.screen.query(FormField)}
+        wrong = {name for name, field in fields.items() if field.has_class("-wrong")}
+        assert wrong == {"model", "text_column"}
+        told = " ".join(text(pilot.app).split())
+        conflict = "--model and --model-config exclude each other. Leave one of them out."
+        assert told.count(f"✗ {conflict}") == 1, "at the field"
+        assert told.count(conflict) == 2, "and among the checks"
+        assert "✗ The dataset has no column 'txt'" in told
+        await pilot.press("r")
+        await shows(pilot, "something is wrong at model, text")
+        assert pilot.app.focused is fields["model"].control
+
+    driving.drive(_app(JobForm(values=values)), (80, 60), body)
+
+
+def test_a_filled_form_is_left_only_after_a_question(scripted: ScriptedChildren) -> None:
+    app = _app()
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("enter")
+        await _type(pilot, "minilm")
+        await pilot.press("ctrl+c")
+        await shows(pilot, "Leave the form that is filled in?")
+        await pilot.press("escape")
+        assert _screen(pilot).query_one("#field-model", FormField).value == "minilm"
+        await pilot.press("escape", "2", "q")
+        await shows(pilot, "Leave the form that is filled in?")
+        await pilot.press("b", "1", "q", "l")
+
+    driving.drive(app, (80, 24), body)
+    assert app.return_value == 0
+    assert app.draft == JobForm(values={"model": "minilm"})
+    assert of_draft(app.draft)[-1] == "  autotune tui --model minilm"
+
+
+def test_control_c_again_leaves_a_filled_form_at_once(scripted: ScriptedChildren) -> None:
+    app = _app(COMPLETE)
+
+    async def body(pilot: Pilot[int]) -> None:
+        pilot.app.screen.query_one("#field-trials", FormField).take_focus()
+        await pilot.press("9", "ctrl+o", "ctrl+c")
+        await shows(pilot, "Leave the form that is filled in?")
+        await pilot.press("ctrl+c")
+
+    driving.drive(app, (60, 16), body)
+    assert app.return_value == 130
+
+
+@pytest.mark.parametrize("form", [None, COMPLETE])
+def test_a_form_that_nobody_changed_is_left_at_once(
+    scripted: ScriptedChildren, form: JobForm | None
+) -> None:
+    for key, code in (("q", 0), ("ctrl+c", 130)):
+        app = _app(form)
+
+        async def body(pilot: Pilot[int], key: str = key) -> None:
+            pilot.app.screen.query_one("#field-trials", FormField).take_focus()
+            await pilot.press("9", "backspace", "escape", key)
+
+        driving.drive(app, (80, 24), body)
+        assert (app.return_value, app.draft) == (code, None)
+
+
+def test_what_was_started_is_no_draft_any_more(scripted: ScriptedChildren, tmp_path: Path) -> None:
+    run = stories.make(tmp_path, "finished")
+    scripted.answers["tune"] = {"path": str(run.path)}
+    app = _app(COMPLETE)
+
+    async def body(pilot: Pilot[int]) -> None:
+        pilot.app.screen.query_one("#field-trials", FormField).take_focus()
+        await pilot.press("9", "escape")
+        assert [app.draft] == [COMPLETE.with_value("trials", "9")]
+        await shows(pilot, "3 configurations")
+        await pilot.press("r")
+        await shows(pilot, "3 search")
+        assert app.draft is None
+        await until(pilot, lambda: app.latest.is_read)
+        await pilot.press("q")
+
+    driving.drive(app, (140, 40), body)
+    assert app.return_value == 0
+
+
+def test_the_footer_names_no_key_that_does_nothing(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        assert " c Check " not in driving.rows(pilot.app)[-1], "nothing is filled in"
+        await pilot.press("c")
+        await shows(pilot, "There is nothing to check yet")
+        await pilot.press("d")
+        await until(pilot, lambda: " c Check " in driving.rows(pilot.app)[-1])
+        assert " ^o Browse " in driving.rows(pilot.app)[-1]
+        pilot.app.screen.query_one("#field-trials", FormField).take_focus()
+        await until(pilot, lambda: "^o Browse" not in driving.rows(pilot.app)[-1])
+
+    driving.drive(_app(), (100, 24), body)
+
+
+def test_a_fault_of_a_field_on_the_right_is_shown_whole(scripted: ScriptedChildren) -> None:
+    fault: Document = {
+        "cause": "--processes must be at least 1, not -2.",
+        "remedy": "Give a larger number.",
+    }
+    scripted.answers["look"] = {**LOOKED, "errors": [fault]}
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ --processes must be at least 1, not -2. Give a larger number.")
+        field = pilot.app.screen.query_one("#field-processes", FormField)
+        left = pilot.app.screen.query_one("#field-memory-limit", FormField)
+        assert (field.region.x, field.region.width) == (left.region.x, left.region.width)
+        scripted.answers["look"] = LOOKED
+        field.take_focus()
+        await pilot.press("end", "backspace", "backspace", "2")
+        await shows(pilot, "local SGD")
+        await until(pilot, lambda: field.region.x > left.region.x)
+
+    driving.drive(_app(COMPLETE.with_value("processes", "-2")), (100, 50), body)
+
+
+def test_a_pasted_text_is_one_line_that_could_be_typed(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        field = pilot.app.screen.query_one("#field-model", FormField)
+        field.take_focus()
+        await pilot.press(*"m/")
+        field.control.post_message(Paste("\n  mini lm\x1b[0m\t \nsecond\n"))
+        await until(pilot, lambda: field.value == "m/mini lm[0m")
+        field.control.post_message(Paste("\n"))
+        await pilot.press("x")
+        await until(pilot, lambda: field.value == "m/mini lm[0mx")
+
+    driving.drive(_app(), (80, 24), body)
+
+
+def test_a_word_that_is_no_choice_is_shown_and_can_be_taken_out(scripted: ScriptedChildren) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "fp8")
+        field = pilot.app.screen.query_one("#field-precision", FormField)
+        assert field.value == "fp8"
+        field.take_focus()
+        await pilot.press("enter")
+        await shows(pilot, "type to narrow down")
+        await pilot.press("enter")
+        await until(pilot, lambda: field.value == "")
+        assert "--precision" not in _screen(pilot)._form.words()
+
+    driving.drive(_app(JobForm(values={"precision": "fp8"})), (80, 24), body)

@@ -238,3 +238,18 @@ def test_interrupts_from_outside_cut_no_last_words_off(tmp_path: Path) -> None:
         assert tty.wait() == 0
         after = assert_restored(tty).decode()
     assert f"  next   autotune show {stories.NAME}\r\n" in after
+
+
+def test_a_filled_form_that_is_left_stays_on_the_terminal_as_a_command(tmp_path: Path) -> None:
+    with contextlib.closing(Terminal(tmp_path, "", "--ascii", module="tui")) as tty:
+        tty.read_until("not named yet")
+        tty.type("\r")
+        tty.read_until("esc leaves the field")
+        tty.type("~/mini lm")
+        tty.read_until("lm'")
+        tty.type("\x03")
+        tty.read_until("again leaves at once")
+        tty.type("\x03")
+        assert tty.wait() == 130
+        after = assert_restored(tty).decode()
+    assert "Nothing was started. The form again:\r\n  autotune tui --model '~/mini lm'\r\n" in after

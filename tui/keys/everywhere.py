@@ -132,7 +132,8 @@ EVERYWHERE: tuple[Key, ...] = (
         keys="q",
         shown="q",
         label="Quit",
-        help="Leave. A run that goes on asks first: finish the trial, stop now, or detach.",
+        help="Leave. A run that goes on asks first: finish the trial, stop now, or detach; so does "
+        "a form that was filled in.",
         group=APP,
         verb="app.leave",
     ),
@@ -141,7 +142,8 @@ EVERYWHERE: tuple[Key, ...] = (
         keys="ctrl+c,ctrl+q",
         shown="^c",
         label="Quit",
-        help="As q; pressed again, it stops the run now. Finished trials are kept.",
+        help="As q; pressed again, it stops the run now, or leaves the form. Finished trials are "
+        "kept.",
         group=APP,
         verb="app.interrupt",
         priority=True,

@@ -17,6 +17,7 @@ EXPORT: tuple[Key, ...] = (
         screen="export",
         in_footer=True,
         needs="run",
+        wants="answer",
     ),
     Key(
         id="export.take",
@@ -29,6 +30,7 @@ EXPORT: tuple[Key, ...] = (
         screen="export",
         in_footer=True,
         needs="run",
+        wants="several",
     ),
     Key(
         id="export.write",
@@ -41,6 +43,7 @@ EXPORT: tuple[Key, ...] = (
         screen="export",
         in_footer=True,
         needs="run",
+        wants="answer",
     ),
     Key(
         id="export.go_on",
@@ -52,6 +55,7 @@ EXPORT: tuple[Key, ...] = (
         verb="screen.go_on",
         screen="export",
         needs="run",
+        wants="rest",
     ),
     Key(
         id="export.copy",
@@ -76,6 +80,7 @@ EXPORT: tuple[Key, ...] = (
         screen="export",
         in_footer=True,
         needs="run",
+        wants="answer",
     ),
     *paging("export", priority=True),
 )

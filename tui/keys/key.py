@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 ScreenName: TypeAlias = Literal["setup", "probes", "search", "trial", "export"]
-Needs: TypeAlias = Literal["nothing", "run", "engine", "trial"]
-"""What must be there for a key to do something: a run, a living engine, a chosen trial."""
+Needs: TypeAlias = Literal[
+    "nothing", "run", "engine", "trial", "answer", "several", "rest", "form", "choices"
+]
+"""What must be there for a key to be of use: a run, a living engine, a chosen trial, a
+recommendation, more than one thing to turn to, a run that ended early, something that is filled
+in, a field that takes one of several things."""
 
 GO = "Screens"
 RUN = "The run"
@@ -37,5 +41,8 @@ class Key:
     """None holds on every screen."""
     in_footer: bool = False
     needs: Needs = "nothing"
+    """Without it the key is dead."""
+    wants: Needs = "nothing"
+    """Without it the key only says why it does nothing; no footer names it then."""
     priority: bool = False
     """Whether it works while a field has the keyboard."""

@@ -15,7 +15,7 @@ SEARCH: tuple[Key, ...] = (
         verb="screen.filter",
         screen="search",
         in_footer=True,
-        needs="run",
+        needs="trial",
     ),
     Key(
         id="search.sort",
@@ -27,7 +27,7 @@ SEARCH: tuple[Key, ...] = (
         verb="screen.sort",
         screen="search",
         in_footer=True,
-        needs="run",
+        needs="trial",
     ),
     Key(
         id="search.reverse",
@@ -38,7 +38,7 @@ SEARCH: tuple[Key, ...] = (
         group=VIEW,
         verb="screen.reverse",
         screen="search",
-        needs="run",
+        needs="trial",
     ),
     Key(
         id="search.picture",

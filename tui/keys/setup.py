@@ -60,6 +60,7 @@ SETUP: tuple[Key, ...] = (
         verb="screen.browse",
         screen="setup",
         in_footer=True,
+        wants="choices",
     ),
     Key(
         id="setup.check",
@@ -71,6 +72,7 @@ SETUP: tuple[Key, ...] = (
         verb="screen.check",
         screen="setup",
         in_footer=True,
+        wants="form",
     ),
     Key(
         id="setup.copy",

@@ -40,6 +40,7 @@ TRIAL: tuple[Key, ...] = (
         screen="trial",
         in_footer=True,
         needs="trial",
+        wants="several",
     ),
     Key(
         id="trial.previous",
@@ -52,6 +53,7 @@ TRIAL: tuple[Key, ...] = (
         screen="trial",
         in_footer=True,
         needs="trial",
+        wants="several",
     ),
     Key(
         id="trial.log",

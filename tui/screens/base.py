@@ -18,7 +18,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tui import bindings
-from tui.keys.key import Needs, ScreenName
+from tui.keys.key import Key, Needs, ScreenName
 from tui.owner import Owner
 from tui.run_now import RunNow
 from tui.widgets.headline import Headline
@@ -104,9 +104,8 @@ class RunScreen(Screen[None]):
         """Shows which keys do something now."""
         is_typing = isinstance(self.focused, Input)
         keys = (bindings.while_typing if is_typing else bindings.in_footer)(self.NAME)
-        live = frozenset(key.id for key in keys if self.has(key.needs))
         note = f"typing · {self.LEAVING_A_FIELD}" if is_typing else ""
-        self.query_one(KeyBar).show(keys, live, note)
+        self.query_one(KeyBar).show(tuple(filter(self.is_of_use, keys)), note)
 
     def on_descendant_focus(self) -> None:
         """Letters are no keys while they are typed into a field."""
@@ -157,6 +156,12 @@ class RunScreen(Screen[None]):
                 return latest.is_alive
             case "trial":
                 return self.trial_number is not None
+            case _:
+                return False
+
+    def is_of_use(self, key: Key) -> bool:
+        """Whether a key does something now."""
+        return self.has(key.needs) and self.has(key.wants)
 
     @property
     def trial_number(self) -> int | None:
@@ -164,7 +169,7 @@ class RunScreen(Screen[None]):
         return self.owner.chosen_trial
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys whose need is not met do nothing, and the footer shows them dim."""
+        """Keys whose need is not met do nothing, and no footer names them."""
         keys = bindings.keys_of(self.NAME)
         key = next((key for key in keys if key.verb.partition("(")[0] == f"screen.{action}"), None)
         return True if key is None or self.has(key.needs) else None

@@ -24,6 +24,7 @@ from tui.answer import commands, files, pages, verdict
 from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
 from tui.children import Children, Reply
+from tui.keys.key import Needs
 from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
@@ -224,6 +225,18 @@ class ExportScreen(RunScreen):
         self._show_doing()
 
     # Keys.
+
+    def has(self, needs: Needs) -> bool:
+        """Whether what a key needs is there."""
+        match needs:
+            case "answer":
+                return self._answer is not None
+            case "several":
+                return self._answer is not None and len(self._answer.offers) > 1
+            case "rest":
+                return self._answer is None and bool(how_to_go_on(self.now))
+            case _:
+                return super().has(needs)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another file is under the cursor."""

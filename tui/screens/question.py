@@ -63,6 +63,21 @@ class Question(ModalScreen[str | None]):
         self.dismiss(None)
 
 
+class FormQuestion(Question):
+    """Whether to leave a form that is filled in, and that nobody has started."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Leave the form that is filled in?",
+            "Nothing was started. The command that fills it in again stays on the terminal. "
+            f"{bindings.shown('interrupt')} again leaves at once.",
+            (
+                Choice(id="back", key="b", text="Back: go on filling it in"),
+                Choice(id="leave", key="l", text="Leave"),
+            ),
+        )
+
+
 class LeaveQuestion(Question):
     """What should become of a run that goes on when its UI is left."""
 

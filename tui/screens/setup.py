@@ -7,7 +7,6 @@ fills the form in; an answer that comes too late for what is filled in now is ne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 from textual import work
 from textual.containers import Container, VerticalScroll
@@ -19,19 +18,19 @@ from autotune.events import Document
 from autotune.run_directory import RunDirectory
 from tui import bindings
 from tui.children import Children, Reply
+from tui.keys.key import Needs
 from tui.machine.found import Found, of_plan
 from tui.owner import Choice
 from tui.run_now import RunNow
+from tui.screens import choosing
 from tui.screens.base import RunScreen
-from tui.screens.listing import Listing
-from tui.screens.path_picker import PathPicker
 from tui.setup import checks
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
 from tui.setup.form import ON, SWITCHES, JobForm
 from tui.setup.inquiry import Inquiry
-from tui.setup.places import path_of, runs_in
+from tui.setup.places import path_of
 from tui.setup.request import form_of_run
-from tui.widgets.form_field import WANTED, FormField
+from tui.widgets.form_field import FormField, fill_rows
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark
@@ -54,6 +53,8 @@ class SetupScreen(RunScreen):
         self._form = JobForm()
         self._is_touched = False
         """Whether somebody filled something in here."""
+        self._kept = JobForm()
+        """What is not lost with this screen: a command line or a run says it."""
         self._inquiry = Inquiry(self._children, self._show)
         self._said = ""
         self._is_starting = False
@@ -63,7 +64,7 @@ class SetupScreen(RunScreen):
 
     def compose_body(self) -> Iterable[Widget]:
         """The form on one side, what follows from it on the other."""
-        self._form = self.owner.form or JobForm()
+        self._form = self._kept = self.owner.form or JobForm()
         self._is_touched = bool(self._form.values)
         with Container(id="setup"):
             with VerticalScroll(id="form", can_focus=False):
@@ -130,12 +131,7 @@ class SetupScreen(RunScreen):
     @property
     def facts(self) -> tuple[Document, Document]:
         """Facts of the workload and the baseline, by the last plan."""
-        plan = self._inquiry.plan or {}
-        facts, baseline = plan.get("workload"), plan.get("baseline")
-        return (
-            facts if isinstance(facts, dict) else {},
-            baseline if isinstance(baseline, dict) else {},
-        )
+        return self._inquiry.facts
 
     # What is filled in.
 
@@ -147,12 +143,18 @@ class SetupScreen(RunScreen):
         self._form = self._form.with_value(event.name, event.value)
         self._is_touched = True
         self._said = ""
+        self._tell_draft()
         self._inquiry.form_changed(self._form)
         self._ask()
         self._show()
 
+    def _tell_draft(self) -> None:
+        """Tells what would be lost if the UI ended now."""
+        values = self._form.values
+        self.owner.draft = self._form if values and values != self._kept.values else None
+
     def _fill(self, form: JobForm) -> None:
-        self._form = form
+        self._form = self._kept = form
         for field in self.query(FormField):
             field.write(form.values.get(field.field.name, ""))
 
@@ -176,15 +178,15 @@ class SetupScreen(RunScreen):
         self._show_doing()
         self.query_one("#rule-command", Rule).tell(f"{bindings.shown('setup.copy')} copies")
         width = self._side_width()
+        told = checks.steps(self._inquiry.plan, self._form)
         steps = [
             row
-            for number, (what, text) in enumerate(
-                checks.steps(self._inquiry.plan, self._form), start=1
-            )
+            for number, (what, text) in enumerate(told, start=1)
             for row in hanging(f" {number} {what:<9} ", output.one_line(text), width)
         ]
         self.query_one("#steps", Page).show(steps)
         self.query_one("#command", Page).show([Content(self._form.command())])
+        self.bring_keys_up_to_date()
 
     def _side_width(self) -> int:
         """Cells of a row beside or below the form."""
@@ -211,6 +213,8 @@ class SetupScreen(RunScreen):
                 )
             if name == "task" and look is not None:
                 field.set_placeholder(f"{task} (auto)" if task else self._form.placeholder(name))
+        for place in self.query(".fields"):
+            fill_rows(place.query(FormField))
 
     def _add_columns(self, wanted: list[str]) -> None:
         """Makes the fields for columns when a task first reads them; there are many of them."""
@@ -257,6 +261,17 @@ class SetupScreen(RunScreen):
 
     # Keys.
 
+    def has(self, needs: Needs) -> bool:
+        """Whether what a key needs is there."""
+        match needs:
+            case "form":
+                return bool(self._form.values or self._form.inherited)
+            case "choices":
+                field = self._focused_field()
+                return field is None or choosing.has_choices(field)
+            case _:
+                return super().has(needs)
+
     def paged(self) -> Iterable[Widget]:
         """The form, and what is known of the job."""
         return self.query("#form, #side")
@@ -275,8 +290,7 @@ class SetupScreen(RunScreen):
         words = self._inquiry.words(self._form)
         if words is None:
             self._show()
-            return
-        if self.has("engine"):
+        elif self.has("engine"):
             self.owner.ask_user(
                 "A run goes on. Start another one beside it?",
                 "Both would measure each other's load.",
@@ -286,8 +300,8 @@ class SetupScreen(RunScreen):
                 ),
                 lambda answer: self._start(words) if answer == "start" else None,
             )
-            return
-        self._start(words)
+        else:
+            self._start(words)
 
     def _start(self, words: list[str]) -> None:
         self.workers.cancel_group(self, "ask")
@@ -308,7 +322,12 @@ class SetupScreen(RunScreen):
         if answer.error is not None or path is None:
             self._not_started(form, words, answer)
             return
-        self.owner.attach(RunDirectory(path))
+        self._kept = form
+        self._tell_draft()
+        self._look_at(RunDirectory(path))
+
+    def _look_at(self, run: RunDirectory) -> None:
+        self.owner.attach(run)
         self.owner.action_go("search")
 
     def _not_started(self, form: JobForm, words: list[str], answer: Reply) -> None:
@@ -339,6 +358,8 @@ class SetupScreen(RunScreen):
 
     def action_check(self) -> None:
         """Asks about the job now."""
+        if not self.has("form"):
+            self.owner.say("There is nothing to check yet: the form is empty.")
         self._inquiry.forget_plan()
         self._ask(at_once=True)
 
@@ -349,39 +370,17 @@ class SetupScreen(RunScreen):
     def action_browse(self) -> None:
         """Looks for what the field with the keyboard takes, or for a model first."""
         field = self._focused_field() or self.query_one("#field-model", FormField)
-        name = field.field.name
-
-        def chosen(value: str | None) -> None:
-            if value is not None:
-                field.write(value)
-            field.take_focus()
-
-        wanted = WANTED.get(name)
-        if wanted is not None:
-            title = f"{field.field.label}: {field.field.hint[:1].lower()}{field.field.hint[1:]}"
-            self.app.push_screen(PathPicker(title, wanted, field.value), chosen)
-        elif field.known:
-            title = f"The column with {field.field.hint[:1].lower()}{field.field.hint[1:]}"
-            entries = [(value, value) for value in field.known]
-            self.app.push_screen(Listing(title, entries), chosen)
+        if choosing.has_choices(field):
+            choosing.browse(field)
         else:
             self.owner.say(field.field.hint)
 
     def action_open_run(self) -> None:
         """Chooses one of the runs there are, and looks at it."""
         root = path_of(self._form["run_dir"] or str(self.owner.run_root))
-        found, why_none = runs_in(root)
-        if not found:
+        why_none = choosing.choose_run(self.app, root, self._look_at)
+        if why_none:
             self.owner.say(why_none)
-            return
-        entries = [(str(run.path), output.one_line(run.name)) for run in found]
-
-        def chosen(path: str | None) -> None:
-            if path is not None:
-                self.owner.attach(RunDirectory(Path(path)))
-                self.owner.action_go("search")
-
-        self.app.push_screen(Listing(f"Runs in {root}, newest first", entries), chosen)
 
     def action_copy_command(self) -> None:
         """Copies the command line that does the same."""
@@ -396,4 +395,5 @@ class SetupScreen(RunScreen):
 
     def _focus_field(self, name: str | None) -> None:
         if name is not None:
-            self.query_one(f"#field-{name.replace('_', '-')}", FormField).take_focus()
+            for field in self.query(f"#field-{name.replace('_', '-')}").results(FormField):
+                field.take_focus()

@@ -9,6 +9,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from tui import bindings
+from tui.keys.key import Needs
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.copy_trial import CopyTrial
@@ -89,6 +90,10 @@ class TrialScreen(CopyTrial, RunScreen):
         """The story, or the log."""
         detail = self.detail
         return [detail.rows if detail.tab == "log" else detail.query_one("#text", VerticalScroll)]
+
+    def has(self, needs: Needs) -> bool:
+        """Whether what a key needs is there."""
+        return len(self.now.view.trials) > 1 if needs == "several" else super().has(needs)
 
     def action_turn(self, by: int) -> None:
         """Turns to another tab."""

@@ -135,8 +135,13 @@ class JobForm:
             one.name
             for one in FIELDS
             if one.name not in hidden
-            and (not one.name.endswith("_column") or (one.name in columns and not self.is_demo))
+            and (not one.name.endswith("_column") or self._reads(one.name, columns))
         )
+
+    def _reads(self, column: str, columns: tuple[str, ...]) -> bool:
+        """Whether the task reads a column; where it is not known, one that is named."""
+        is_named = not columns and bool(self[column])
+        return not self.is_demo and (column in columns or is_named)
 
     def words(self) -> list[str]:
         """What is filled in, as words of a command line behind `autotune tune` or `plan`.
@@ -154,9 +159,14 @@ class JobForm:
 
     def _more(self) -> list[str]:
         more = shlex.split(self.values.get(MORE.name, ""))
+        given = self.values.keys() - self._out_of_place() - {MORE.name}
+        filled_in = {BY_NAME[name].flag for name in given}
         for word in more:
-            if word.split("=")[0] in _OWN_FLAGS:
+            flag = word.split("=")[0]
+            if flag in _OWN_FLAGS:
                 raise ValueError(f"{word} is not for here")
+            if flag in filled_in:
+                raise ValueError(f"{flag} is filled in above as well")
         return more
 
     def _out_of_place(self) -> set[str]:
@@ -190,6 +200,15 @@ class JobForm:
         except ValueError as error:
             return f"autotune {command} … ({error})"
 
+    def again(self) -> str:
+        """The command line that opens the UI with this form, whatever is wrong in it."""
+        more = self.values.get(MORE.name, "")
+        try:
+            return self.command("tui") if self.words() else "autotune tui"
+        except ValueError:
+            # What cannot be split into words is told as it was typed.
+            return f"{self.with_value(MORE.name, '').command('tui')} {more}"
+
     def fault(self, cause: str, remedy: str | None) -> Fault:
         """An error of a child, put to the field that it speaks of."""
         return Fault(cause, remedy, self._field_of(cause, remedy or ""))
@@ -202,7 +221,7 @@ class JobForm:
             return MORE.name
         values = [(self[name], name) for name in _QUOTED if self[name]]
         for value, name in sorted(values, key=lambda pair: -len(pair[0])):
-            if value in cause:
+            if re.search(rf"(?<!\w){re.escape(value)}(?!\w)", cause):
                 return name
         opening = next((name for text, name in _OPENINGS.items() if cause.startswith(text)), None)
         return _first_field(remedy) or opening

@@ -50,6 +50,16 @@ class Inquiry:
         self._doing_since_s = 0.0
         self._asker: object = None
 
+    @property
+    def facts(self) -> tuple[Document, Document]:
+        """Facts of the workload and the baseline, by the last plan; empty without one."""
+        plan = self.plan or {}
+        facts, baseline = plan.get("workload"), plan.get("baseline")
+        return (
+            facts if isinstance(facts, dict) else {},
+            baseline if isinstance(baseline, dict) else {},
+        )
+
     def form_changed(self, form: JobForm) -> None:
         """Forgets what does not hold for another form."""
         self.fault = None

@@ -21,7 +21,7 @@ class Choice(OneLine, can_focus=True):
     Args:
         title: What is chosen, as the head of the list.
         words: Pairs of a value and what is shown of it.
-        value: The chosen value; empty for none.
+        value: The chosen value, even if it is none of them; empty for none.
         placeholder: What holds where none is chosen.
     """
 
@@ -44,8 +44,11 @@ class Choice(OneLine, can_focus=True):
         super().__init__()
         self._title = title
         self._words = dict(words)
+        if value:
+            # What is wrong was given all the same, and must be seen to be changed.
+            self._words.setdefault(value, value)
         self._placeholder = placeholder
-        self.value = value if value in self._words else _OWN
+        self.value = value
 
     def choose(self, value: str) -> None:
         """Chooses a word, or none for a value that is no word of it."""

@@ -10,6 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.content import Content
+from textual.events import Paste
 from textual.message import Message
 from textual.suggester import Suggester, SuggestFromList
 from textual.widget import Widget
@@ -60,6 +61,14 @@ class FieldInput(Input):
     def action_leave(self) -> None:
         """Lets the letters be keys again."""
         self.screen.set_focus(None)
+
+    def on_paste(self, event: Paste) -> None:
+        """Takes the first line that holds anything, without what no key types."""
+        event.prevent_default()
+        event.stop()
+        lines = [line.strip() for line in event.text.splitlines()]
+        text = "".join(filter(str.isprintable, next(filter(None, lines), "")))
+        self.replace(text, *self.selection)
 
 
 class FieldChoice(Choice):
@@ -217,3 +226,20 @@ class FormField(Container):
         if value.strip() != self._value.strip():
             self._value = value
             self.post_message(self.Changed(self.field.name, value).set_sender(self))
+
+
+def fill_rows(fields: Iterable[FormField]) -> None:
+    """Gives the left one of two fields a whole row where the right one needs one.
+
+    A grid cuts what spans two columns and begins in the second.
+    """
+    shown = [field for field in fields if field.display]
+    alone: set[FormField] = set()
+    left: FormField | None = None
+    for field in shown:
+        is_whole = field.has_class("-whole-row") or field.has_class("-wrong")
+        if is_whole and left is not None:
+            alone.add(left)
+        left = field if left is None and not is_whole else None
+    for field in shown:
+        field.set_class(field in alone, "-alone")

@@ -18,18 +18,16 @@ class KeyBar(OneLine):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._keys: tuple[Key, ...] = ()
-        self._live: frozenset[str] = frozenset()
         self._note = ""
 
-    def show(self, keys: tuple[Key, ...], live: frozenset[str], note: str = "") -> None:
-        """Shows other keys, or which of them do something now.
+    def show(self, keys: tuple[Key, ...], note: str = "") -> None:
+        """Shows other keys.
 
         Args:
-            keys: As they should stand, help first.
-            live: The ids of those whose need is met.
+            keys: Those that do something now, help first.
             note: What to know of them, before the first one.
         """
-        self._keys, self._live, self._note = keys, live, note
+        self._keys, self._note = keys, note
         width = self.size.width
         if not width:
             return
@@ -41,7 +39,7 @@ class KeyBar(OneLine):
             parts += [Content.styled(note, "$text-muted"), Content(_GAP)]
             used += len(note) + len(_GAP)
         for key in keys:
-            text = _text(key, is_live=key.id in live)
+            text = _text(key)
             if used + len(text.plain) > room:
                 break
             parts += [text, Content(_GAP)]
@@ -51,11 +49,9 @@ class KeyBar(OneLine):
 
     def on_resize(self) -> None:
         """Fits the keys to the new width."""
-        self.show(self._keys, self._live, self._note)
+        self.show(self._keys, self._note)
 
 
-def _text(key: Key, *, is_live: bool = True) -> Content:
-    if not is_live:
-        return Content.styled(f"{key.shown} {key.label}", "$text-disabled")
+def _text(key: Key) -> Content:
     text = Content.assemble((key.shown, "bold $text-accent"), f" {key.label}")
     return text.stylize_before(Style.from_meta({"@click": key.verb}))

@@ -134,3 +134,65 @@ def test_what_is_not_there_is_blamed_and_nothing_that_follows_from_it(here: Path
     missing, unclear = _told(document)
     assert missing == "The dataset none.csv does not exist."
     assert unclear.startswith("What the model should learn is not clear")
+    reviews = ("--dataset", str(data_file("reviews-train.csv")))
+    _, document = _look(here, "--model", "headless", *reviews, "--label-column", "lable")
+    assert _told(document) == ["The dataset has no column 'lable' (--label-column)."]
+
+
+def test_weights_and_random_weights_exclude_each_other_whatever_else_is_wrong(here: Path) -> None:
+    reviews = str(data_file("reviews-train.csv"))
+    both = ("--model", "./nowhere", "--model-config", "none.json", "--dataset", reviews)
+    _, document = _look(here, *both, "--trials", "0")
+    errors = document["errors"]
+    assert isinstance(errors, list)
+    assert errors[0] == {
+        "cause": "--model and --model-config exclude each other.",
+        "remedy": "Leave one of them out.",
+    }
+    assert _told(document)[1:] == [
+        "The model ./nowhere does not exist.",
+        "--trials must be at least 1, not 0.",
+    ]
+    _, document = _look(here, "--model", "tiny", "--model-config", "tiny", "--dataset", reviews)
+    assert _told(document) == ["--model and --model-config exclude each other."]
+    assert document["task"] == "sequence-classification", "of the model"
+
+
+def test_columns_are_looked_for_though_the_model_is_not_there(here: Path) -> None:
+    data = ("--dataset", str(data_file("reviews-train.csv")))
+    no_text = "The dataset has no column 'txt' (--text-column)."
+    lost = ("--model", "./nowhere", *data, "--text-column", "txt")
+    for known in ((), ("--task", "causal-lm")):
+        _, document = _look(here, *lost, *known)
+        assert _told(document) == ["The model ./nowhere does not exist.", no_text]
+    (here / "tiny" / "model.safetensors").unlink()
+    _, document = _look(here, "--model", "tiny", *data, "--label-column", "lable")
+    no_weights, no_label = _told(document)
+    assert no_weights.endswith("has a config.json, but no weights.")
+    assert no_label == "The dataset has no column 'lable' (--label-column)."
+    assert (document["task"], document["chosen"]) == (
+        "sequence-classification",
+        {"text": "text", "label": "label"},
+    )
+    (here / "tiny" / "config.json").write_text("{}")
+    _, document = _look(here, "--model", "tiny", *data, "--text-column", "txt")
+    assert [cause.split(" ")[0] for cause in _told(document)] == ["The", "The"]
+
+
+def test_what_can_be_no_path_hides_nothing_else_that_is_wrong(here: Path) -> None:
+    home = "begins with a home that is not known."
+    data = ("--dataset", str(data_file("reviews-train.csv")))
+    _, document = _look(here, "--model", "~nobodyx/m", *data, "--trials", "0", "--out", "~nobodyx")
+    assert _told(document) == [
+        f"--model: The path ~nobodyx/m {home}",
+        f"--out: The path ~nobodyx {home}",
+        "--trials must be at least 1, not 0.",
+    ]
+    assert document["columns"] == ["text", "label"]
+    lost = ("--model", "tiny", "--dataset", "~nobodyx/d.csv", "--tokenizer", "~nobodyx")
+    _, document = _look(here, *lost, "--memory-limit", "2G")
+    assert sorted(cause.split(":")[0] for cause in _told(document)) == [
+        "--dataset",
+        "--memory-limit",
+        "--tokenizer",
+    ]

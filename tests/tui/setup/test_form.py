@@ -46,11 +46,13 @@ def test_words_are_those_of_a_command_line() -> None:
 def test_further_options_are_words_too() -> None:
     form = CLASSIFICATION.with_value("more", "--lora-rank 8 --split 'train[:1000]'")
     assert form.words()[-4:] == ["--lora-rank", "8", "--split", "train[:1000]"]
-    for text in ("--lora-rank '8", "--json", "--display=plain"):
+    for text in ("--lora-rank '8", "--json", "--display=plain", "--model=m", "--label-column x"):
         wrong = CLASSIFICATION.with_value("more", text)
-        with pytest.raises(ValueError, match=r"quotation|not for here"):
+        with pytest.raises(ValueError, match=r"quotation|not for here|filled in above as well"):
             wrong.words()
         assert wrong.command().startswith("autotune tune … (")
+    other = CLASSIFICATION.with_value("task", "causal-lm").with_value("more", "--label-column x")
+    assert other.words()[-2:] == ["--label-column", "x"], "that field waits for another task"
 
 
 def test_an_empty_field_gives_no_word_and_shows_what_holds() -> None:
@@ -89,6 +91,23 @@ def test_the_command_line_hands_over_what_was_given() -> None:
             JobForm.from_json(text)
 
 
+def test_a_form_that_was_left_is_filled_in_again_by_a_command() -> None:
+    assert CLASSIFICATION.again() == CLASSIFICATION.command("tui")
+    (known, taken) = (settings((one,)) for one in (options.Tune, options.Tui))
+    assert {field.flag.removeprefix("--") for field in FIELDS if field is not MORE} <= set(taken)
+    assert {"lora-rank", "sampler", "seed"} <= set(known) & set(taken)
+    half = JobForm(values={"model": "a b", "more": "--split 'train"})
+    assert half.again() == "autotune tui --model 'a b' --split 'train"
+
+
+def test_a_column_that_is_named_has_its_field_before_the_task_is_known() -> None:
+    named = JobForm(values={"text_column": "txt"})
+    assert "text_column" in named.shown()
+    assert "label_column" not in named.shown()
+    assert "text_column" not in named.shown("question-answering")
+    assert "text_column" not in named.with_value("demo", "on").shown()
+
+
 def test_what_must_be_filled_in_first() -> None:
     empty = JobForm()
     assert [(fault.field, fault.cause) for fault in empty.missing()] == [
@@ -119,6 +138,7 @@ def test_fields_that_matter() -> None:
         ("--memory-limit: '2G' has half a unit.", "Write 2GiB or 2GB.", "memory_limit"),
         ("The dataset has no column 'lable' (--label-column).", "Did you mean …?", "label_column"),
         ("The model ./mini lm does not exist.", None, "model"),
+        ("The model and the reviews.csvs of it are none.", None, "model"),
         ("The directory ./mini lm has no config.json.", "Give …", "model"),
         ("The dataset reviews.csv does not exist.", "Check the path.", "dataset"),
         ("Line 3 of reviews.csv is not UTF-8 text (byte 0xff).", "Save it …", "dataset"),
