@@ -303,7 +303,7 @@ class ConfirmationContinued:
     num_rounds: int
     most_rounds: int
     speedup: float
-    """Of the one that leads now, against the baseline."""
+    """Of the one that leads now, against the baseline; where that leads, of the next best."""
     speedup_ci95: tuple[float, float]
     kind: Literal["confirmation_continued"] = "confirmation_continued"
 

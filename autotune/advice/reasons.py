@@ -8,11 +8,12 @@ from dataclasses import replace
 from autotune.advice.ranks import rank_reasons
 from autotune.configuration import NO_CHECKPOINTING, Configuration
 from autotune.events import Confirmed
-from autotune.outcome import Interval, Measured, OutOfMemory
+from autotune.outcome import Interval, Measured, OutOfMemory, Speed
 from autotune.search.batch_size import advice, noise_of
 from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
-from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
+from autotune.search.evidence.statistics import ratio_of_times
+from autotune.units import counted, format_bytes, format_change, format_seconds
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
 
@@ -87,7 +88,7 @@ def _speed_reason(
     compared = "round" if _is_alone(view, confirmed) else "interleaved round"
     rounds = f"in {counted(confirmed.num_pairs, compared)}, in fresh processes"
     if configuration == history.space.baseline:
-        return _why_no_change(view, history, rounds)
+        return _why_no_change(view, history, confirmed.num_pairs, rounds)
     if confirmed.baseline_number is None:
         baseline = history.space.baseline
         region, need = history.closed_by(baseline), history.need(baseline)
@@ -173,24 +174,36 @@ def _why_of_those_that_tie(
     return " and leaves more memory free"
 
 
-def _why_no_change(view: RunView, history: History, rounds: str) -> str:
+def _why_no_change(view: RunView, history: History, num_rounds: int, rounds: str) -> str:
     num_others = sum(
         t.is_search and t.configuration != history.space.baseline for t in history.trials
     )
     if not num_others:
         return _nothing_else_tried(view)
     again = [t for t in view.trials if t.purpose == "confirm" and t.measured is not None]
-    rates = {t.configuration: t.measured.samples_per_s for t in again if t.measured is not None}
-    own = rates.pop(history.space.baseline, None)
+    speeds = {t.configuration: t.measured.speed for t in again if t.measured is not None}
+    own = speeds.pop(history.space.baseline, None)
     plural = "s" if num_others > 1 else ""
     tried = f"{num_others} other configuration{plural} {'were' if plural else 'was'} tried"
-    if not rates or own is None:
+    if not speeds or own is None:
         return f"Nothing measured is faster than what you have: {tried}."
-    best, rate = max(rates.items(), key=lambda pair: pair[1])
+    best, speed = max(speeds.items(), key=lambda pair: pair[1].samples_per_s)
+    ratio = ratio_of_times(_by_round(speed, num_rounds), _by_round(own, num_rounds))
     return (
         f"Nothing proved faster than what you have: {tried}, and the best of them, {best}, made "
-        f"{format_rate(rate)} samples/s against {format_rate(own)} {rounds}."
+        f"{_change(ratio.value, ratio.interval)} samples per second against it, {rounds}."
     )
+
+
+def _by_round(speed: Speed, num_rounds: int) -> list[float]:
+    """Seconds per sample of each round of confirmation; all rounds have as many steps."""
+    num_rounds = min(num_rounds, len(speed.step_times_s))
+    size = len(speed.step_times_s) // num_rounds
+    starts = range(0, size * num_rounds, size)
+    return [
+        sum(speed.step_times_s[n : n + size]) / sum(speed.step_samples[n : n + size])
+        for n in starts
+    ]
 
 
 def _nothing_else_tried(view: RunView) -> str:

@@ -160,7 +160,7 @@ class _Stopper:
                 self._ask(
                     "stop",
                     number,
-                    "Stopping after this trial, everything is kept. Ctrl-C again stops now.",
+                    "Stopping after this trial; finished trials are kept. Ctrl-C again stops now.",
                 )
             elif self._stop_now_s is None:
                 self._stop_now_s = time.monotonic()

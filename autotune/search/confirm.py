@@ -220,16 +220,18 @@ class _Contest:
                 contestant.close()
 
     def _is_to_end(self, rounds: int) -> bool:
-        """Whether a request or the time ends it; what is let finish is one round at least."""
+        """Whether a request or the time ends it."""
         self._session.listen()
-        if self._session.is_stopped():
-            return rounds > 0 or self._session.stop == "now"
-        return rounds >= LEAST_ROUNDS and self._session.remaining_s <= 0
+        is_over = rounds >= LEAST_ROUNDS and self._session.remaining_s <= 0
+        return is_over or self._session.is_stopped()
 
     def _tell(self, rounds: int) -> None:
         """Says how far it is, and waits until whoever shows it is done."""
-        leader = self._leader()
-        ratio = self._ratio(leader, self._reference())
+        leader, reference = self._leader(), self._reference()
+        if leader is reference:
+            # How it compares with itself tells nothing.
+            leader = self._fastest([c for c in self._contestants if c is not reference], reference)
+        ratio = self._ratio(leader, reference)
         self._session.emit(
             ConfirmationContinued(
                 num_rounds=rounds,
@@ -329,10 +331,9 @@ class _Contest:
 
     def _verdict(self, rounds: int) -> Verdict | None:
         if rounds == 0 or self._session.is_stopped():
-            is_kept = rounds > 0 and self._session.stop != "now"
+            # Half a contest proves nothing: a run that goes on confirms anew, in fresh processes.
             for contestant in self._contestants:
-                outcome = contestant.measured() if is_kept else Stopped(cause=STOPPED)
-                self._finish(contestant, outcome)
+                self._finish(contestant, Stopped(cause=STOPPED))
             return None
         leader, reference = self._leader(), self._reference()
         ratio, gain = self._ratio(leader, reference), self._gain(leader, reference)

@@ -24,7 +24,7 @@ from autotune.outcome import PROCESS_ALONE, Failed, Interlude, Measured, OutOfMe
 from autotune.search.evidence.closing import with_trials
 from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.foreseen import with_foresight
-from autotune.search.evidence.history import History
+from autotune.search.evidence.history import History, finished_trials
 from autotune.view import RunView, fold
 from tests.autotune.cost.memory.traces import step, traced
 from tests.autotune.export import bundles
@@ -296,4 +296,42 @@ def test_a_budget_that_left_room_for_the_baseline_alone_says_that_a_larger_one_t
     over = SearchEnded(reason="every candidate was tried or ruled out", num_untried=0)
     assert baseline_alone(over) == (
         "Nothing but what you have was tried: every candidate was tried or ruled out."
+    )
+
+
+def test_what_you_have_is_held_against_the_next_best_round_by_round() -> None:
+    measured = runs.measured(25.0)
+
+    def timed(*step_times_s: float) -> Measured:
+        size = len(step_times_s)
+        speed = replace(
+            measured.speed,
+            step_times_s=step_times_s,
+            step_samples=(32,) * size,
+            step_tokens=(0,) * size,
+            losses=(),
+        )
+        return replace(measured, speed=speed)
+
+    # Two steps a round: 3 s against 2, 6 against 4, 12 against 8.
+    own, other = timed(1.0, 1.0, 2.0, 2.0, 4.0, 4.0), timed(1.0, 2.0, 3.0, 3.0, 5.0, 7.0)
+    told = [
+        *runs.opening("one"),
+        *runs.trial(0, runs.BASELINE, measured, "baseline"),
+        *runs.trial(1, runs.BEST, measured),
+        *runs.trial(2, runs.BASELINE, own, "confirm"),
+        *runs.trial(3, runs.BEST, other, "confirm"),
+    ]
+    confirmed = replace(
+        tie(), number=2, baseline_number=2, speedup=1.0, speedup_ci95=(1.0, 1.0), num_pairs=3
+    )
+    view = fold(runs.records([*told, confirmed]))
+    space = replace(SPACE, baseline=runs.BASELINE)
+    history = with_trials(History(space=space), finished_trials(view))
+    chosen = view.trial(2)
+    assert chosen is not None
+    assert next(iter(reasons(view, history, chosen, confirmed, FACTS))) == (
+        "Nothing proved faster than what you have: 1 other configuration was tried, and the best "
+        f"of them, {runs.BEST}, made −33 % (95 %: −33 % to −33 %) samples per second against it, "
+        "in 3 interleaved rounds, in fresh processes."
     )

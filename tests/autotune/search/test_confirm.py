@@ -21,7 +21,7 @@ from autotune.search.engine import Engine
 from autotune.search.evidence.closing import with_trials
 from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.history import History
-from autotune.search.session import Session
+from autotune.search.session import Session, StopKind
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import (
@@ -194,38 +194,28 @@ def test_a_stop_of_the_run_confirms_nothing(tmp_path: Path) -> None:
         assert made.session.journal.records == []
 
 
-@pytest.mark.parametrize("num_rounds", [0, 1, 3])
-def test_a_stop_after_the_trial_ends_the_round_and_keeps_what_was_measured(
-    tmp_path: Path, num_rounds: int
+@pytest.mark.parametrize(
+    ("kind", "block"), [("after_trial", 0), ("after_trial", 3), ("now", 1), ("now", 3)]
+)
+def test_what_is_stopped_half_way_confirms_nothing(
+    tmp_path: Path, kind: StopKind, block: int
 ) -> None:
     pool = Pool(is_on_device=False)
     with engine(tmp_path, pool) as made:
-        # Before the first round, or in the middle of one.
-        pool.on_block = {2 * num_rounds: lambda: made.session.request_stop("after_trial", "SIGINT")}
+        pool.on_block = {block: lambda: made.session.request_stop(kind, "SIGINT")}
         assert confirm(made, SLOW) is None
         view = fold(made.session.journal.records)
+        assert {t.configuration for t in made.history.measured} == {SLOW, FAST}
     assert view.confirmed is None
-    steps = {t.configuration: t.measured.speed.step_times_s for t in view.trials if t.measured}
-    per_block = round(1 / STEP_S[SLOW])
-    rounds = max(1, num_rounds)
-    assert {c: len(times) for c, times in steps.items()} == dict.fromkeys(
-        (SLOW, FAST), rounds * per_block
-    )
+    assert [t.outcome for t in view.trials] == [Stopped(cause="The run was stopped meanwhile.")] * 2
+    # The round that runs is finished.
+    assert pool.num_blocks == {0: 0, 1: 2, 3: 4}[block]
 
 
 def test_a_fork_is_timed_for_at_least_as_long_as_it_warms_up() -> None:
     assert steps_per_block(0.1, is_forked=True) == steps_per_block(0.1, is_forked=False) == 10
     assert (steps_per_block(0.8, is_forked=True), steps_per_block(0.8, is_forked=False)) == (2, 1)
     assert steps_per_block(5.0, is_forked=False) == 1
-
-
-def test_a_stop_at_once_keeps_nothing_of_the_rounds(tmp_path: Path) -> None:
-    pool = Pool(is_on_device=False)
-    with engine(tmp_path, pool) as made:
-        pool.on_block = {3: lambda: made.session.request_stop("now", "SIGTERM")}
-        assert confirm(made, SLOW) is None
-        view = fold(made.session.journal.records)
-    assert [t.outcome for t in view.trials] == [Stopped(cause="The run was stopped meanwhile.")] * 2
 
 
 @pytest.mark.parametrize("num_loads", [0, 1, 2, 3])
