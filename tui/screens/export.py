@@ -6,7 +6,6 @@ Nothing is written before `w`; the child that writes reads every file back throu
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Iterable
 
 from textual import work
@@ -15,7 +14,6 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import OptionList
 
-from autotune.display.output import one_line
 from autotune.events import Document
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
@@ -29,8 +27,8 @@ from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
+from tui.widgets.doing import Doing
 from tui.widgets.file_preview import FilePreview
-from tui.widgets.one_line import OneLine
 from tui.widgets.options import refill
 from tui.widgets.page import Page
 from tui.widgets.rows import hanging, mark, padded
@@ -58,17 +56,12 @@ class ExportScreen(RunScreen):
         """Which of the offers is taken; 0 is the recommended one."""
         self._written: dict[str | None, tuple[AnswerFile, ...]] = {}
         """Files that were written here, by the kind of what they are for."""
-        self._doing = ""
-        self._doing_since_s = 0.0
-        self._said = ""
-        self._is_fine = True
         self._fitted_to = 0
         """Width of the place that the rows are made for."""
 
     def compose_body(self) -> Iterable[Widget]:
         """The answer on one side, the highlighted file beside it or in its place."""
-        yield OneLine(id="doing")
-        yield Page(id="result")
+        yield Doing()
         # What to do never scrolls away.
         yield Rule("recommendation", id="rule-head")
         with Container(id="export"):
@@ -89,7 +82,7 @@ class ExportScreen(RunScreen):
     def on_mount(self) -> None:
         """Begins with the list of files under the keyboard."""
         super().on_mount()
-        self.every_second(self._show_doing)
+        self.every_second(lambda: self._doing.show())
 
     async def on_unmount(self) -> None:
         """Ends an export that is still being written; what is there stays whole."""
@@ -105,14 +98,19 @@ class ExportScreen(RunScreen):
         """Shows the answer, or why there is none."""
         if now.view.recommendation is not self._document or now.directory != self._of_run:
             self._document, self._of_run = now.view.recommendation, now.directory
-            self._taken, self._written, self._said = 0, {}, ""
+            self._taken, self._written = 0, {}
+            self._doing.forget()
         found = answer_of(now.view.recommendation)
         had_answer, self._answer = self._answer, found if isinstance(found, Answer) else None
         if isinstance(found, str):
-            self._say(found, is_fine=False)
+            self._doing.say(found, is_fine=False)
         self._show()
         if self._answer is not None and had_answer is None:
             self.query_one("#files").focus(scroll_visible=False)
+
+    @property
+    def _doing(self) -> Doing:
+        return self.query_one(Doing)
 
     @property
     def _offer(self) -> Offer | None:
@@ -153,7 +151,7 @@ class ExportScreen(RunScreen):
             taken = f"taking {offer.title}: {offer.configuration}"
             rule.tell(title=verdict.headline(answer) if offer.kind is None else taken)
             self._show_answer(answer, offer, now.view, width)
-        self._show_doing()
+        self._doing.show()
 
     def _show_answer(self, answer: Answer, offer: Offer, view: RunView, width: int) -> None:
         confirmed = view.confirmed
@@ -205,24 +203,6 @@ class ExportScreen(RunScreen):
         is_there = self.query_one(f"#{name}", Page).show(rows)
         for widget in self.query(f"#{name}, #rule-{name}"):
             widget.display = is_there
-
-    def _show_doing(self) -> None:
-        line = self.query_one("#doing", OneLine)
-        line.display = bool(self._doing)
-        if self._doing:
-            waited_s = int(time.monotonic() - self._doing_since_s)
-            line.say(Content.assemble(" ", mark("asking"), f" {self._doing}, {waited_s} s"))
-        result = self.query_one("#result", Page)
-        result.display = bool(self._said) and not self._doing
-
-    def _say(self, text: str, *, is_fine: bool) -> None:
-        """Tells how something ended, where it stays to be read."""
-        self._said = text
-        self._is_fine = is_fine
-        width = max(20, self.size.width - 2)
-        head = Content.assemble(" ", mark("ok" if is_fine else "wrong"), " ")
-        self.query_one("#result", Page).show(hanging(head, one_line(text), width))
-        self._show_doing()
 
     # Keys.
 
@@ -293,9 +273,9 @@ class ExportScreen(RunScreen):
         """Asks where to, and writes the files of what is taken."""
         offer, directory = self._offer, self.now.directory
         if offer is None or directory is None:
-            self._say(f"There is nothing to write. {_NO_ANSWER}", is_fine=False)
+            self._doing.say(f"There is nothing to write. {_NO_ANSWER}", is_fine=False)
             return
-        if self._doing:
+        if self._doing.is_busy:
             return
         usual = commands.usual_place(directory, offer, self.now.view.exported)
 
@@ -310,15 +290,12 @@ class ExportScreen(RunScreen):
 
     async def _ask(self, what: str, words: list[str]) -> Reply:
         """Asks a child, and tells what is waited for."""
-        self._doing = what
-        self._doing_since_s = time.monotonic()
-        self._show_doing()
+        self._doing.begin(what)
         try:
             return await self._children.ask([*words, "--json"], time_limit_s=EXPORT_LIMIT_S)
         finally:
-            self._doing = ""
             if self.is_whole:
-                self._show_doing()
+                self._doing.end()
 
     @work(exclusive=True, group="write", exit_on_error=False)
     async def _write(self, words: list[str], offer: Offer) -> None:
@@ -338,11 +315,11 @@ class ExportScreen(RunScreen):
             return
         self._written[offer.kind] = files.of_export(event)
         self.query_one(FilePreview).forget()
-        self._say(told, is_fine=True)
+        self._doing.say(told, is_fine=True)
         self._show()
 
     def _refused(self, words: list[str], offer: Offer, cause: str, remedy: str | None) -> None:
-        self._say(f"{cause} {remedy or ''}", is_fine=False)
+        self._doing.say(f"{cause} {remedy or ''}", is_fine=False)
         if "--force" not in (remedy or "") or "--force" in words:
             return
         self.owner.ask_user(
@@ -365,7 +342,7 @@ class ExportScreen(RunScreen):
     def action_go_on(self) -> None:
         """Starts an engine for a run that ended before it had an answer."""
         directory = self.now.directory
-        if directory is None or self._doing:
+        if directory is None or self._doing.is_busy:
             return
         if self.has("engine") or self._answer is not None:
             self.owner.say("The run goes on." if self.has("engine") else "The run is finished.")
@@ -379,9 +356,9 @@ class ExportScreen(RunScreen):
         if run != self.now.directory:
             self.owner.say("The run goes on." if answer.error is None else answer.error[0])
         elif answer.error is not None:
-            self._say(" ".join(filter(None, answer.error)), is_fine=False)
+            self._doing.say(" ".join(filter(None, answer.error)), is_fine=False)
         else:
-            self._say("", is_fine=True)
+            self._doing.say("", is_fine=True)
 
     def action_copy_command(self) -> None:
         """Copies the command that writes the files of what is taken, or goes on with the run."""
