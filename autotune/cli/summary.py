@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
+from autotune import sureness
 from autotune.cli import documents
 from autotune.configuration import Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.errors import JournalError
+from autotune.events import Confirmed
 from autotune.export.document import Answer, RecommendationDocument, read
 from autotune.run_directory import RunDirectory
 from autotune.units import (
@@ -37,7 +39,7 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
     answer = document.recommendation
     lines = [
         f"Run {one_line(view.run)} recommends {spelled_out(answer.configuration)}",
-        *_figures(answer),
+        *_figures(answer, view.confirmed),
     ]
     lines += section("Why", answer.reasons)
     lines += section(
@@ -86,7 +88,7 @@ def _read(run: RunDirectory, view: RunView) -> RecommendationDocument | None:
         ) from error
 
 
-def _figures(answer: Answer) -> list[str]:
+def _figures(answer: Answer, confirmed: Confirmed | None) -> list[str]:
     measured = answer.measured
     low, high = measured.samples_per_s_ci95
     rows = [
@@ -101,12 +103,15 @@ def _figures(answer: Answer) -> list[str]:
         rows.append(("change", "none: it is the configuration you have"))
     elif answer.speedup is not None:
         low, high = answer.speedup.ci95
+        settled = confirmed is None or confirmed.settled
+        doubt = sureness.doubt(answer.speedup.ci95, settled=settled)
         rows.append(
             (
                 "change",
                 f"{format_change(answer.speedup.value)} samples/s over "
                 f"{answer.baseline.configuration} "
-                f"(95 %: {format_change(low)} to {format_change(high)})",
+                f"(95 %: {format_change(low)} to {format_change(high)})"
+                f"{f', {doubt}' if doubt else ''}",
             )
         )
         efficiency = answer.sample_efficiency

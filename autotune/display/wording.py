@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from autotune import sureness
 from autotune.configuration import Configuration
 from autotune.display.naming import known_number, repeat
 from autotune.display.output import one_line
@@ -40,10 +41,12 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
+from autotune.sense import possible
 from autotune.units import (
     counted,
     format_bytes,
     format_change,
+    format_clock,
     format_quantity,
     format_rate,
     format_seconds,
@@ -179,7 +182,8 @@ def lines(event: Event, view: RunView) -> list[str]:
         case TrialProgressed():
             return [f"  trial {event.number} {progress(event)}"]
         case TrialFinished():
-            kind = event.outcome.kind
+            ended = possible(event.outcome)
+            kind = ended.kind
             finished = view.trial(event.number)
             ratio = speedup(finished, view) if finished else None
             change = (
@@ -189,16 +193,17 @@ def lines(event: Event, view: RunView) -> list[str]:
             )
             return [
                 f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: "
-                f"{outcome(event.outcome)}{change}"
+                f"{outcome(ended)}{change}"
             ]
         case TrialReceived():
-            kind = event.outcome.kind
+            ended = possible(event.outcome)
+            kind = ended.kind
             received = view.trial(event.number)
             what = f" {received.configuration}" if received else ""
             return [
                 f"{GLYPHS[kind]} trial {event.number}{what} {WORDS[kind]} on "
                 f"{one_line(event.origin.host)}, by its run {one_line(event.origin.run)}: "
-                f"{outcome(event.outcome)}"
+                f"{outcome(ended)}"
             ]
         case TrialsAwaited():
             awaited = ", ".join(str(Configuration.from_json(c)) for c in event.configurations)
@@ -300,6 +305,21 @@ def run_state(view: RunView, *, is_alive: bool) -> str:
     }.get(view.ended.exit_code, "failed")
 
 
+def clock(view: RunView, t_s: float) -> str:
+    """What the run's clock shows, of how much, and in words where that is spent.
+
+    Args:
+        view: The run, on which an engine works.
+        t_s: Now, in seconds since the run's start.
+    """
+    worked_s, end_s = view.clock_s(t_s), view.budget_end_s
+    if end_s is None or view.stage == "done":
+        return format_clock(worked_s)
+    if worked_s > end_s:
+        return f"{format_clock(worked_s)}, budget of {format_clock(end_s)} spent: finishing"
+    return f"{format_clock(worked_s)} of {format_clock(end_s)}"
+
+
 def foreseen(event: MemoryForeseen, view: RunView) -> Iterator[str]:
     """What is predicted of memory, and what cannot be."""
     if event.candidates:
@@ -350,6 +370,9 @@ def confirmation(event: Confirmed, view: RunView) -> str:
         change += f", {format_change(event.useful_speedup)} useful samples/s"
     if event.baseline_number in (None, event.number):
         return f"{trial} measured again: {format_rate(event.samples_per_s)} samples/s"
+    if not sureness.is_settled(event):
+        doubt = sureness.doubt(event.speedup_ci95, settled=event.settled)
+        return f"{trial} measured again beside the baseline, {doubt}: {change}"
     if event.is_tie:
         equal = "equally fast" if event.useful_speedup is None else "equally good"
         return f"{trial} and the baseline are {equal}: {change}"

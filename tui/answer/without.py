@@ -15,7 +15,6 @@ from autotune.units import format_bytes, format_change, format_rate, format_seco
 from autotune.view import RunView
 from tui.run_now import RunNow
 from tui.trials import readings, story
-from tui.trials.readings import CONFIRMED_WORD
 
 Progress: TypeAlias = Literal["ok", "asking", "open"]
 
@@ -90,7 +89,8 @@ def leading(view: RunView) -> str:
         return ""
     ratio = readings.gain(best, view)
     change = "" if ratio is None else f", {format_change(ratio)} vs baseline"
-    sure = CONFIRMED_WORD if view.confirmed is not None else "one measurement, not confirmed"
+    confirmed = view.confirmed
+    sure = readings.word(confirmed) if confirmed else "one measurement, not confirmed"
     return (
         f"#{best.number} {best.configuration}: {format_rate(readings.rate(best, view))} samples/s"
         f"{change}; {sure}"
@@ -151,5 +151,5 @@ def first_failure(now: RunNow) -> tuple[str, str] | None:
 
 def cost(view: RunView) -> str:
     """What the run took."""
-    spent = format_seconds(view.now_s)
+    spent = format_seconds(view.clock_s(view.now_s))
     return f"{view.num_search_trials} trials, {spent}"

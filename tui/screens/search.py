@@ -15,9 +15,8 @@ from tui import bindings, words
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.copy_trial import CopyTrial
-from tui.trials import columns
+from tui.trials import columns, readings
 from tui.trials import filter as filters
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 from tui.widgets.now_panel import NowPanel
 from tui.widgets.one_line import OneLine
 from tui.widgets.picture import PICTURES, Picture
@@ -137,7 +136,7 @@ class SearchScreen(CopyTrial, RunScreen):
         arrow = columns.DESCENDING if table.is_descending else columns.ASCENDING
         parts = [f"sort {table.sorted_by.head} {arrow}"]
         if view.confirmed is not None:
-            parts.append(f"{CONFIRMED} {CONFIRMED_WORD}")
+            parts.append(readings.signed(view.confirmed))
         if not table.in_force.is_empty:
             parts += [f"/{table.filter.text}", f"{table.num_shown} of {len(view.trials)}"]
         else:

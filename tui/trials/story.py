@@ -28,7 +28,6 @@ from tui.pictures.bars import bar, sparkline
 from tui.run_now import RunNow
 from tui.trials import readings
 from tui.trials.predictions import predicted_bytes
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 
 _OF_PREDICTIONS = str.maketrans("█▏▎▍▌▋▊▉", "▒░░░▒▒▒▒")
 """A bar of what was predicted is not filled."""
@@ -87,10 +86,11 @@ def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
         yield Content(f"It runs{where}")
     else:
         again = readings.shown(trial, now.view)
-        if again is not None and again.is_confirmed:
+        verdict = now.view.confirmed
+        if again is not None and again.is_confirmed and verdict is not None:
             low, high = again.samples_per_s_ci95
             yield Content.styled(
-                f"{CONFIRMED} {CONFIRMED_WORD}: {format_rate(again.samples_per_s)} samples/s "
+                f"{readings.signed(verdict)}: {format_rate(again.samples_per_s)} samples/s "
                 f"(95 %: {format_rate(low)} to {format_rate(high)}).",
                 words.TONES[outcome.kind],
             )
@@ -149,10 +149,9 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
         yield Content("It is the baseline: the configuration of now.")
     elif ratio is not None and not is_sure:
         change = format_change(ratio)
-        if readings.is_baseline_confirmed(view):
-            yield Content(
-                f"{change} against the confirmed baseline {CONFIRMED}, by one measurement."
-            )
+        if readings.is_baseline_confirmed(view) and view.confirmed is not None:
+            sign = readings.sign(view.confirmed)
+            yield Content(f"{change} against the baseline measured again {sign}, by one trial.")
         else:
             yield Content(f"{change} against the baseline's trial, before confirmation.")
     confirmed = view.confirmed

@@ -45,7 +45,7 @@ class NowPanel(Vertical):
     def show_run(self, now: RunNow) -> None:
         """Brings the rows up to date."""
         self._now = now
-        self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
+        self.query_one("#best", OneLine).say(f"best  {words.best(now, self.size.width - 8)}")
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
         self._show_gain(now.view)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autotune import sureness
 from autotune.configuration import Configuration
 from autotune.export import launch
 from autotune.export.bundle import Bundle
@@ -96,9 +97,11 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
         lines += [f"Keep **{bundle.configuration}**, the baseline.", ""]
     elif answer.speedup is not None:
         low, high = answer.speedup.ci95
+        doubt = sureness.doubt(answer.speedup.ci95)
         lines += [
             f"Train with **{bundle.configuration}**: {format_change(answer.speedup.value)} speed "
-            f"against the baseline (95 %: {format_change(low)} to {format_change(high)}).",
+            f"against the baseline (95 %: {format_change(low)} to {format_change(high)})"
+            f"{f', {doubt}' if doubt else ''}.",
             "",
         ]
     lines += [_line(row) for row in _table(bundle)]
