@@ -17,6 +17,7 @@ from autotune.events import Confirmed
 from autotune.export.document import Answer, RecommendationDocument, read
 from autotune.run_directory import RunDirectory
 from autotune.units import (
+    counted,
     format_bytes,
     format_change,
     format_rate,
@@ -130,7 +131,10 @@ def _figures(answer: Answer, confirmed: Confirmed | None) -> list[str]:
             f"{format_bytes(measured.memory.total_bytes)} of "
             f"{format_bytes(answer.memory_limit_bytes)}",
         ),
-        ("batch", f"{answer.configuration.global_batch_size} samples per optimizer step"),
+        (
+            "batch",
+            f"{counted(answer.configuration.global_batch_size, 'sample')} per optimizer step",
+        ),
     ]
     return ["", *(f"{INDENT}{name:<8}{text}" for name, text in rows)]
 

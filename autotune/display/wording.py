@@ -164,7 +164,7 @@ def lines(event: Event, view: RunView) -> list[str]:
             return [f"▲ {one_line(event.detail)}"]
         case SpacePlanned():
             return [
-                f"✓ {len(event.candidates)} configurations to choose from",
+                f"✓ {counted(len(event.candidates), 'configuration')} to choose from",
                 *(
                     f"  ruled out: {one_line(str(out.get('what')))}, "
                     f"{one_line(str(out.get('reason')))}"
@@ -191,10 +191,7 @@ def lines(event: Event, view: RunView) -> list[str]:
                 if ratio is not None and event.purpose == "search"
                 else ""
             )
-            return [
-                f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: "
-                f"{outcome(ended)}{change}"
-            ]
+            return [f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: {outcome(ended)}{change}"]
         case TrialReceived():
             ended = possible(event.outcome)
             kind = ended.kind
@@ -241,7 +238,9 @@ def lines(event: Event, view: RunView) -> list[str]:
         case RecommendationMade():
             return ["✓ recommendation made"]
         case FilesExported():
-            return [f"✓ {len(event.files)} files exported to {one_line(event.directory)}"]
+            return [
+                f"✓ {counted(len(event.files), 'file')} exported to {one_line(event.directory)}"
+            ]
         case WarningRaised():
             remedy = f" {one_line(event.remedy)}" if event.remedy else ""
             return [f"▲ {one_line(event.cause)}{remedy}"]
@@ -316,7 +315,7 @@ def clock(view: RunView, t_s: float) -> str:
     if end_s is None or view.stage == "done":
         return format_clock(worked_s)
     if worked_s > end_s:
-        return f"{format_clock(worked_s)}, budget of {format_clock(end_s)} spent: finishing"
+        return f"{format_clock(end_s)} spent, finishing"
     return f"{format_clock(worked_s)} of {format_clock(end_s)}"
 
 
@@ -325,8 +324,8 @@ def foreseen(event: MemoryForeseen, view: RunView) -> Iterator[str]:
     if event.candidates:
         how = "known from before" if event.from_store else f"in {format_seconds(event.trace_s)}"
         yield (
-            f"✓ memory of {len(event.candidates)} configurations predicted from a traced step "
-            f"({how}), nothing of it measured"
+            f"✓ memory of {counted(len(event.candidates), 'configuration')} predicted from a "
+            f"traced step ({how}), nothing of it measured"
         )
     for untraced in event.untraced:
         what, reason = one_line(str(untraced.get("what"))), one_line(str(untraced.get("reason")))
@@ -391,7 +390,7 @@ def machine(document: Document) -> str:
     ]
     parts = [", ".join(dict.fromkeys(names)) or "unknown"]
     if isinstance(cores, int | float):
-        parts.append(f"{cores:g} cores")
+        parts.append(f"{cores:g} core{'' if cores == 1 else 's'}")
     return ", ".join(parts)
 
 
@@ -415,7 +414,7 @@ def workload(facts: Document) -> str:
     if isinstance(num_parameters, int):
         parts.append(f"{format_rate(num_parameters)} parameters")
     num_rows = facts.get("num_rows")
-    parts.append(f"{num_rows} rows" if isinstance(num_rows, int) else "a stream of rows")
+    parts.append(counted(num_rows, "row") if isinstance(num_rows, int) else "a stream of rows")
     if isinstance(longest := facts.get("tokens_max"), int):
-        parts.append(f"longest {longest} tokens")
+        parts.append(f"longest {counted(longest, 'token')}")
     return ", ".join(parts)

@@ -31,7 +31,7 @@ from autotune.search.session import Session
 from autotune.search.trials import TrialPlan, TrialResult, run_trial
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import Progress
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 
 TIME_LIMIT_FACTOR = 10.0
 """A trial that takes this many times the slowest measured one hangs, or might as well."""
@@ -137,7 +137,7 @@ class Engine:
             for arrival in strategy.arrivals(self.history):
                 self.receive(arrival)
             if self.history.num_own_trials >= limits.num_trials:
-                return f"the budget of {limits.num_trials} trials is spent"
+                return f"the budget of {counted(limits.num_trials, 'trial')} is spent"
             if (
                 self.history.measured
                 and self.session.remaining_s < limits.reserve_s(self.history) + self._typical_s()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autotune import sureness
 from autotune.display.naming import known_number, repeat
 from autotune.events import Confirmed
+from autotune.sureness import doubt, is_wide
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView
 from tui.answer.read import Answer, Offer, Readings
@@ -33,9 +33,9 @@ def speed(answer: Answer, confirmed: Confirmed | None) -> str:
     instead = f" instead of {format_rate(before.samples_per_s)}" if before is not None else ""
     change = format_change(answer.speedup.value)
     settled = confirmed is None or confirmed.settled
-    if not settled or sureness.is_wide(answer.speedup.ci95):
-        doubt = sureness.doubt(answer.speedup.ci95, settled=settled)
-        return f"{doubt}: {change} ({interval}{pairs}): {rate}{instead}"
+    if not settled or is_wide(answer.speedup.ci95):
+        open_ = doubt(answer.speedup.ci95, settled=settled)
+        return f"{open_}: {change} ({interval}{pairs}): {rate}{instead}"
     if confirmed is not None and confirmed.is_tie:
         return f"as fast as what you have: {change} ({interval}{pairs})"
     return f"{change} ({interval}{pairs}): {rate}{instead}"

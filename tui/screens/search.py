@@ -257,6 +257,12 @@ class SearchScreen(CopyTrial, RunScreen):
         elif self.trial_number is not None:
             self.owner.open_trial(self.trial_number, log=True)
 
+    def action_wrap_log(self) -> None:
+        """Breaks long lines of the log on the right, or cuts them again."""
+        if self.has_class("-wide"):
+            self.detail.show_tab("log")
+            self.detail.toggle_wrap()
+
     def action_turn(self, by: int) -> None:
         """Turns to another tab of the trial on the right."""
         if self.has_class("-wide"):
