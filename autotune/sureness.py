@@ -13,8 +13,13 @@ Confirmation aims at a fifth of that."""
 
 
 def is_settled(confirmed: Confirmed) -> bool:
-    """Whether what was measured again may be taken as it stands."""
-    return confirmed.settled and not is_wide(confirmed.speedup_ci95)
+    """Whether what was measured again may be taken as it stands.
+
+    Where nothing stood beside it, its own rate is all there is to be sure of.
+    """
+    is_alone = confirmed.baseline_number in (None, confirmed.number)
+    interval = confirmed.samples_per_s_ci95 if is_alone else confirmed.speedup_ci95
+    return confirmed.settled and not is_wide(interval)
 
 
 def is_wide(interval: Interval) -> bool:

@@ -368,7 +368,8 @@ def confirmation(event: Confirmed, view: RunView) -> str:
     if event.useful_speedup is not None:
         change += f", {format_change(event.useful_speedup)} useful samples/s"
     if event.baseline_number in (None, event.number):
-        return f"{trial} measured again: {format_rate(event.samples_per_s)} samples/s"
+        told = "" if sureness.is_settled(event) else ", not settled"
+        return f"{trial} measured again: {format_rate(event.samples_per_s)} samples/s{told}"
     if not sureness.is_settled(event):
         doubt = sureness.doubt(event.speedup_ci95, settled=event.settled)
         return f"{trial} measured again beside the baseline, {doubt}: {change}"

@@ -26,6 +26,9 @@ def test_an_interval_decides_what_is_said_of_a_gain() -> None:
     assert sureness.doubt((1.62, 1.73), settled=False) == "not settled"
     assert sureness.is_settled(answers.confirmed())
     assert not sureness.is_settled(replace(WIDE, settled=True)), "the interval alone says it"
+    alone = replace(answers.confirmed(), baseline_number=2, speedup_ci95=(1.0, 1.0))
+    assert sureness.is_settled(alone)
+    assert not sureness.is_settled(replace(alone, samples_per_s_ci95=(4.0, 31.0)))
 
 
 @pytest.mark.parametrize("width", [24, 52, 72, 92, 132])
