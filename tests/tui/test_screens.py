@@ -87,8 +87,9 @@ def assert_whole(app: AutotuneApp, name: ScreenName, form: Form, size: Size) -> 
     for widget in shown(app):
         region = widget.region
         inside = region.right <= columns and region.bottom <= num_rows
+        # What may be cut off must be reached by scrolling.
         is_scrolled = any(
-            node.is_scrollable
+            (node.allow_vertical_scroll or node.allow_horizontal_scroll)
             for node in widget.ancestors
             if isinstance(node, Widget) and node is not app.screen
         )
@@ -256,5 +257,26 @@ def test_a_run_that_cannot_be_read_says_so(here: Path) -> None:
     async def body(pilot: Driver) -> None:
         await driving.shows(pilot, "cannot be read: Is a directory.")
         assert app.screen.query_one(Headline).said
+
+    driving.drive(app, (80, 24), body)
+
+
+@pytest.mark.parametrize("form", ["running", "failed", "finished"])
+def test_a_tall_window_has_room_for_trials_picture_and_events(here: Path, form: Form) -> None:
+    app = AutotuneApp(stories.make(here, form), unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        for size in ((100, 30), (58, 12), (100, 30), (100, 34)):
+            await resize(pilot, size)
+            if size[1] < 30:
+                continue
+            heights = [
+                app.screen.query_one(f"#{part}").region.height
+                for part in ("trials", "plot", "events")
+            ]
+            assert heights[0] >= 6, size
+            assert heights[1] >= 8, size
+            assert heights[2] == 5, size
+            assert app.screen.query_one("#events").region.bottom == size[1] - 1, size
 
     driving.drive(app, (80, 24), body)

@@ -28,6 +28,10 @@ from tui.widgets.trial_table import TrialRows, TrialTable
 PLOTS = tuple(name for name in PICTURES if name != "events")
 _LEAST_TRIAL_ROWS = 6
 """Rows that a tall window keeps for trials: the first ones do not move the picture."""
+_ROWS_AROUND = 7
+"""Header, best, now, memory, gain, the rule above the trials, footer."""
+_LEAST_PLOT_ROWS = 9
+"""Rows that it keeps for the picture above the events, the rule included."""
 
 
 class SearchScreen(CopyTrial, RunScreen):
@@ -105,7 +109,11 @@ class SearchScreen(CopyTrial, RunScreen):
         """
         pane = self.query_one("#events", Picture)
         pane.styles.height = pane.wanted_rows if self.has_class("-medium") else None
-        most = 1 + max(_LEAST_TRIAL_ROWS, num_trials)
+        # Textual shares out no room between a part at its least and one at its most: the picture
+        # gets its least by what the table may have at most.
+        around = _ROWS_AROUND + self.query_one(NowPanel).num_remedy_rows
+        room = self.size.height - around - pane.wanted_rows - _LEAST_PLOT_ROWS
+        most = max(_LEAST_TRIAL_ROWS, min(1 + max(_LEAST_TRIAL_ROWS, num_trials), room))
         self.table.styles.max_height = most if self.has_class("-tall") else None
 
     def tick(self) -> None:
