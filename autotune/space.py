@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from autotune.configuration import NO_CHECKPOINTING, Checkpointing, Configuration, divisors
+from autotune.units import counted
 from autotune.workload.facts import CheckpointingForm
 
 EVERY_N_LAYERS = (3, 2, 1)
@@ -163,7 +164,7 @@ def _sizes(
             ruled_out.append(
                 RuledOut(
                     what=f"micro-batch size {size}{place}",
-                    reason=f"the training data has only {num_rows} rows",
+                    reason=f"the training data has only {counted(num_rows, 'row')}",
                     num_removed=1,
                 )
             )

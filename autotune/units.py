@@ -69,6 +69,10 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+UNKNOWN = "–"
+"""Written where a figure is none: not a number, or without end."""
+
+
 def format_bytes(num_bytes: float) -> str:
     """A size in binary units, three figures: `3.81 GiB`, `512 MiB`."""
     value = float(num_bytes)
@@ -88,6 +92,8 @@ def format_bytes_at_least(num_bytes: int) -> str:
 
 def format_seconds(seconds: float) -> str:
     """A time for reading: `0.42 s`, `12.3 s`, `4:05 min`, `2:03 h`."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
     if seconds < 60:
         return f"{_three_figures(seconds)} s"
     if seconds < 3600:
@@ -104,6 +110,8 @@ def format_short_time(seconds: float) -> str:
 
 def format_clock(seconds: float) -> str:
     """Time since a start: `04:05`, or `1:04:05` past an hour."""
+    if not math.isfinite(seconds):
+        return UNKNOWN
     whole = max(0, int(seconds))
     clock = f"{whole % 3600 // 60:02d}:{whole % 60:02d}"
     return f"{whole // 3600}:{clock}" if whole >= 3600 else clock
@@ -128,6 +136,8 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 def format_change(ratio: float) -> str:
     """A ratio as a change in per cent: 1.41 is `+41 %`, 0.9 is `−10 %`."""
+    if not math.isfinite(ratio):
+        return UNKNOWN
     per_cent = (ratio - 1) * 100
     sign = "−" if per_cent <= -0.05 else "+" if per_cent >= 0.05 else "±"
     magnitude = abs(per_cent)
@@ -143,6 +153,8 @@ def _scaled(value: float, *, from_magnitude: float) -> tuple[float, str]:
 
 
 def _three_figures(value: float) -> str:
+    if not math.isfinite(value):
+        return UNKNOWN
     magnitude = abs(value)
     if magnitude >= 99.95:
         return f"{value:.0f}"

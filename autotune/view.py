@@ -6,6 +6,7 @@ watch the run live or read its journal a year later.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Reversible
 from dataclasses import dataclass, replace
@@ -49,11 +50,15 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Measured, Outcome, Purpose
+from autotune.pauses import Pause, after, worked_s
 from autotune.run_directory import RunDirectory
+from autotune.sense import is_possible, possible
 from probes.link import link_adapter
 
 Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
 """Where a run stands."""
+_HOLDING: tuple[Stage, ...] = ("searching", "confirming")
+"""The stages in which an engine that holds new trials back waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +105,9 @@ def bytes_of(prediction: Mapping[str, JsonValue] | None) -> int | None:
     memory = prediction.get("memory")
     for place in (prediction, memory if isinstance(memory, dict) else {}):
         value = place.get("total_bytes")
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if math.isfinite(value) and value >= 0:
             return int(value)
     return None
 
@@ -120,6 +127,10 @@ class RunView:
     started: RunStarted | None = None
     started_s: float = 0.0
     """When the present or last engine took the run up; the budget counts from here."""
+    told_s: float = 0.0
+    """Time of the last record of the journal, which knows no progress."""
+    pauses: tuple[Pause, ...] = ()
+    """When nobody worked on the run, oldest first."""
     probing: ProbeStarted | None = None
     """The probe that runs; None before the first and after the last one."""
     machine: MachineProbed | None = None
@@ -156,6 +167,23 @@ class RunView:
         """Seconds that the present engine may take."""
         return _number(self.started, "seconds")
 
+    def clock_s(self, t_s: float) -> float:
+        """What the run's one clock shows at a time: seconds worked, over all engines.
+
+        It stands still between two engines, and while new trials are held back: the budget, which
+        is counted in the same seconds, waits as well.
+
+        Args:
+            t_s: Seconds since the run's start, as records have them.
+        """
+        return worked_s(t_s, self.pauses)
+
+    @property
+    def budget_end_s(self) -> float | None:
+        """What the clock shows when the present engine has spent its budget; None without one."""
+        budget_s = self.budget_s
+        return None if budget_s is None else self.clock_s(self.started_s) + budget_s
+
     @property
     def budget_trials(self) -> int | None:
         """Search trials that the run may take."""
@@ -184,7 +212,7 @@ class RunView:
 def _number(started: RunStarted | None, name: str) -> float | None:
     budget = started.request.get("budget") if started else None
     value = budget.get(name) if isinstance(budget, dict) else None
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 class _Trials:
@@ -253,14 +281,19 @@ def fold(records: Iterable[Record], view: RunView | None = None) -> RunView:
     """Applies records in order to a view, the empty one by default. Pure."""
     view = view or RunView()
     trials = _Trials(view.trials)
-    now_s, next_seq = view.now_s, view.next_seq
+    now_s, told_s, next_seq = view.now_s, view.told_s, view.next_seq
     for record in records:
         view = _apply(view, trials, record)
         now_s = max(now_s, record.t_s)
         if not isinstance(record.event, TrialProgressed):
             # Progress bears the number of the record that comes after it.
             next_seq = max(next_seq, record.seq + 1)
-    return replace(view, trials=trials.all, now_s=now_s, next_seq=next_seq)
+            waits = view.held and view.stage in _HOLDING and trials.running is None
+            pauses = after(view.pauses, record, told_s=told_s, waits=waits)
+            if pauses is not view.pauses:
+                view = replace(view, pauses=pauses)
+            told_s = max(told_s, record.t_s)
+    return replace(view, trials=trials.all, now_s=now_s, told_s=told_s, next_seq=next_seq)
 
 
 def without_engine(view: RunView) -> RunView:
@@ -333,7 +366,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
             return _between(view, stage)
         case TrialProgressed():
             running = trials.running
-            if running is None or running.number != event.number:
+            if running is None or running.number != event.number or not is_possible(event):
                 return view
             return replace(view, progress=event)
         case TrialFinished():
@@ -344,7 +377,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
                 configuration=Configuration.from_json(event.configuration),
                 why=known.why if known else "",
                 started_s=known.started_s if known else max(0.0, record.t_s - event.wall_s),
-                outcome=event.outcome,
+                outcome=possible(event.outcome),
                 wall_s=event.wall_s,
                 overhead_s=event.overhead_s,
                 predicted=event.predicted or (known.predicted if known else None),
@@ -358,7 +391,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
                 configuration=Configuration.from_json(event.configuration),
                 why="",
                 started_s=record.t_s,
-                outcome=event.outcome,
+                outcome=possible(event.outcome),
                 origin=event.origin,
             )
             trials.put(received)
@@ -379,7 +412,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
         case ConfirmationContinued():
             return view
         case Confirmed():
-            return replace(view, confirmed=event)
+            return replace(view, confirmed=event) if is_possible(event) else view
         case RecommendationMade():
             return replace(view, recommendation=event.document)
         case FilesExported():

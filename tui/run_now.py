@@ -32,7 +32,7 @@ class Line:
     """One event in words."""
 
     t_s: float
-    """Seconds since the run's start."""
+    """What the run's clock showed: seconds worked on it."""
     kind: str
     """The event's kind."""
     text: str
@@ -175,7 +175,7 @@ class RunReader:
             return 0
         try:
             self._view = fold(records, self._view)
-        except ValueError:
+        except (ValueError, ArithmeticError):
             # A damaged journal makes no sense in places; what does is shown.
             records = self._sensible(records)
         news = [record for record in records if not isinstance(record.event, TrialProgressed)]
@@ -200,7 +200,7 @@ class RunReader:
         for record in records:
             try:
                 self._view = fold([record], self._view)
-            except ValueError as error:
+            except (ValueError, ArithmeticError) as error:
                 self._senseless = self._senseless or str(error)
             else:
                 taken.append(record)
@@ -209,11 +209,17 @@ class RunReader:
     def _words(self, record: Record) -> list[Line]:
         try:
             told = wording.lines(record.event, self._view)
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             self._senseless = self._senseless or str(error)
             return []
         return [
-            Line(t_s=record.t_s, kind=record.event.kind, text=text, seq=record.seq) for text in told
+            Line(
+                t_s=self._view.clock_s(record.t_s),
+                kind=record.event.kind,
+                text=text,
+                seq=record.seq,
+            )
+            for text in told
         ]
 
     def _without_engine(self) -> RunView:

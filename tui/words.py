@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeAlias
 
+from autotune import sureness
 from autotune.configuration import Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.display.quiet import is_quiet
-from autotune.events import TrialProgressed
+from autotune.events import Confirmed, TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
 from autotune.view import TrialView
 from tui import bindings
 from tui.run_now import RunNow
 from tui.trials import readings
 from tui.trials.columns import checkpointing
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 
 Tone: TypeAlias = str
 """Name of a style of the theme that underlines what glyph and word say: `$text-success`, …"""
@@ -81,31 +81,35 @@ def trial_count(now: RunNow) -> str:
 
 
 def spent_s(now: RunNow, now_unix_s: float) -> float | None:
-    """Seconds since the present engine took the run up; of a run that ended, till then."""
+    """Seconds worked on the run, by all its engines; of a run that ended, till then."""
     view = now.view
     if view.started is None:
         return None
-    if now.is_alive:
-        return max(0.0, now_unix_s - view.created_unix_s - view.started_s)
-    return max(0.0, view.now_s - view.started_s)
+    return view.clock_s(_since_start_s(now, now_unix_s))
+
+
+def _since_start_s(now: RunNow, now_unix_s: float) -> float:
+    """Seconds since the run's start, as its records count them; of a run that ended, till then."""
+    view = now.view
+    return max(0.0, now_unix_s - view.created_unix_s) if now.is_alive else view.now_s
 
 
 def clock(now: RunNow, now_unix_s: float) -> str:
-    """Time spent, of how much; empty before the start."""
+    """Time worked, of how much; empty before the start."""
     spent = spent_s(now, now_unix_s)
     if spent is None:
         return ""
-    of = f" of {format_clock(now.view.budget_s)}" if now.view.budget_s and now.is_alive else ""
-    return f"{format_clock(spent)}{of}"
+    if now.is_alive:
+        return wording.clock(now.view, _since_start_s(now, now_unix_s))
+    return format_clock(spent)
 
 
 def time_left(now: RunNow, now_unix_s: float) -> str:
     """When the budget will have been spent; empty where that says nothing."""
-    spent = spent_s(now, now_unix_s)
-    budget_s = now.view.budget_s
-    if spent is None or budget_s is None or not now.is_alive or now.view.stage == "done":
+    spent, end_s = spent_s(now, now_unix_s), now.view.budget_end_s
+    if spent is None or end_s is None or not now.is_alive or now.view.stage == "done":
         return ""
-    return f"{format_clock(max(0.0, budget_s - spent))} left"
+    return f"{format_clock(end_s - spent)} left" if spent <= end_s else ""
 
 
 def what_ended_it(now: RunNow) -> tuple[str, str]:
@@ -166,19 +170,28 @@ def trial_glyph(trial: TrialView) -> str:
     return wording.GLYPHS[trial.state]
 
 
-def best(now: RunNow) -> str:
-    """The best trial and what it gains; what was confirmed counts more than the search."""
+def best(now: RunNow, width: int | None = None) -> str:
+    """The best trial and what it gains; what was confirmed counts more than the search.
+
+    Args:
+        now: The run.
+        width: Cells there are; what says least is left out where not all fits.
+    """
     view = now.view
     confirmed, trial = view.confirmed, readings.best(view)
     if confirmed is not None:
-        low, high = confirmed.speedup_ci95
-        what = f"#{trial.number}  {short(trial.configuration)}  " if trial else ""
-        rate = f"{format_rate(confirmed.samples_per_s)} samples/s {CONFIRMED} {CONFIRMED_WORD}"
-        if confirmed.baseline_number in (None, confirmed.number):
-            return f"{what}{rate}"
-        change = "a tie" if confirmed.is_tie else format_change(confirmed.speedup)
-        interval = f"(95 %: {format_change(low)} to {format_change(high)})"
-        return f"{what}{rate}  {change} {interval}"
+        number = f"#{trial.number}" if trial else ""
+        splitting = short(trial.configuration) if trial else ""
+        rate = f"{format_rate(confirmed.samples_per_s)} samples/s {readings.signed(confirmed)}"
+        gained, interval = _gained(confirmed)
+        choices = (
+            (number, splitting, rate, f"{gained} {interval}".rstrip()),
+            (number, splitting, rate, gained),
+            (number, rate, gained),
+            (rate, gained),
+        )
+        told = ["  ".join(part for part in parts if part) for parts in choices]
+        return next((one for one in told if width is None or len(one) <= width), told[-1])
     if trial is None or trial.measured is None:
         return "none yet"
     rate = f"{format_rate(trial.measured.samples_per_s)} samples/s"
@@ -186,6 +199,19 @@ def best(now: RunNow) -> str:
     change = f"  {format_change(ratio)} vs baseline" if ratio is not None else ""
     peak = format_bytes(trial.measured.memory.total_bytes)
     return f"#{trial.number}  {short(trial.configuration)}  {rate}{change}  peak {peak}"
+
+
+def _gained(confirmed: Confirmed) -> tuple[str, str]:
+    """What was gained over the baseline, and its interval; empty where nothing is compared."""
+    if confirmed.baseline_number in (None, confirmed.number):
+        return "", ""
+    low, high = confirmed.speedup_ci95
+    interval = f"(95 %: {format_change(low)} to {format_change(high)})"
+    change = format_change(confirmed.speedup)
+    if not sureness.is_settled(confirmed):
+        # Before the interval is narrow, nothing is known to be a tie.
+        return f"{change} or none" if confirmed.is_tie else change, interval
+    return "a tie" if confirmed.is_tie else change, interval
 
 
 def running(now: RunNow) -> str:

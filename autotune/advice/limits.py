@@ -70,8 +70,8 @@ def not_covered(
         yield "The data is a stream: samples longer than those seen would need more memory."
     elif rows % batch:
         yield (
-            f"The last optimizer step of an epoch trains on {rows % batch} rows instead of "
-            f"{batch}; its gradient is averaged over fewer samples, and splits may differ there."
+            f"The last optimizer step of an epoch trains on {counted(rows % batch, 'row')} instead "
+            f"of {batch}; its gradient is averaged over fewer samples, and splits may differ there."
         )
     if facts.has_batch_norm:
         yield "The model has batch normalisation, whose statistics depend on the micro-batch size."
@@ -118,8 +118,8 @@ def _beside_training(view: RunView) -> Iterator[str]:
         yield f"{_capital(_ended(fault))}."
     if tried.evaluation_bytes is not None:
         yield (
-            f"Of evaluation one step of {tried.evaluation_batch_size} rows was run: metrics, and "
-            "outputs that are kept over more than one step, were not."
+            f"Of evaluation one step of {counted(tried.evaluation_batch_size, 'row')} was run: "
+            "metrics, and outputs that are kept over more than one step, were not."
         )
 
 

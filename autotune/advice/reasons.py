@@ -285,7 +285,7 @@ def _evaluation_reasons(history: History, chosen: TrialView) -> Iterator[str]:
     seen = ""
     if tried is not None and tried.evaluation_bytes is not None:
         seen = (
-            f"; one such step of {tried.evaluation_batch_size} rows occupied "
+            f"; one such step of {counted(tried.evaluation_batch_size, 'row')} occupied "
             f"{format_bytes(tried.evaluation_bytes)}"
         )
     saved = ", and weights and optimizer state were saved" if tried and tried.is_saved else ""

@@ -9,7 +9,7 @@ from autotune.configuration import Checkpointing
 from autotune.display.output import one_line
 from autotune.display.report import Block, Cell, cells
 from autotune.events import Document
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 
 _KINDS = ("weights", "gradients", "optimizer", "activations", "logits", "temporary")
 
@@ -62,7 +62,9 @@ def _head(document: Document) -> Block:
     if trained != work["num_parameters"]:
         parameters += f", {_count(trained)} trained"
     tokens = work["sequence_length"]
-    samples = f"{work['samples']} samples" + (f" of {tokens} tokens" if tokens else "")
+    samples = counted(_number(work["samples"]), "sample") + (
+        f" of {tokens} tokens" if tokens else ""
+    )
     if work["is_padded"]:
         samples += ", padded"
     kernels = work["attention"]
@@ -81,7 +83,12 @@ def _head(document: Document) -> Block:
         where = "on one machine" if device["kind"] == "cpu" else "one device each"
         rows.append(("processes", f"{device['processes']}, {where}"))
     if document["global_batch_size"]:
-        rows.append(("batch", f"{document['global_batch_size']} samples per optimizer step"))
+        rows.append(
+            (
+                "batch",
+                f"{counted(_number(document['global_batch_size']), 'sample')} per optimizer step",
+            )
+        )
     return Block(rows=tuple((Cell(name, "dim"), Cell(text)) for name, text in rows))
 
 

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 
 from pydantic import ValidationError
 
+from autotune import sureness
 from autotune.cli import documents
 from autotune.configuration import Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.errors import JournalError
+from autotune.events import Confirmed
 from autotune.export.document import Answer, RecommendationDocument, read
 from autotune.run_directory import RunDirectory
 from autotune.units import (
+    counted,
     format_bytes,
     format_change,
     format_rate,
@@ -37,7 +40,7 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
     answer = document.recommendation
     lines = [
         f"Run {one_line(view.run)} recommends {spelled_out(answer.configuration)}",
-        *_figures(answer),
+        *_figures(answer, view.confirmed),
     ]
     lines += section("Why", answer.reasons)
     lines += section(
@@ -86,7 +89,7 @@ def _read(run: RunDirectory, view: RunView) -> RecommendationDocument | None:
         ) from error
 
 
-def _figures(answer: Answer) -> list[str]:
+def _figures(answer: Answer, confirmed: Confirmed | None) -> list[str]:
     measured = answer.measured
     low, high = measured.samples_per_s_ci95
     rows = [
@@ -101,12 +104,15 @@ def _figures(answer: Answer) -> list[str]:
         rows.append(("change", "none: it is the configuration you have"))
     elif answer.speedup is not None:
         low, high = answer.speedup.ci95
+        settled = confirmed is None or confirmed.settled
+        doubt = sureness.doubt(answer.speedup.ci95, settled=settled)
         rows.append(
             (
                 "change",
                 f"{format_change(answer.speedup.value)} samples/s over "
                 f"{answer.baseline.configuration} "
-                f"(95 %: {format_change(low)} to {format_change(high)})",
+                f"(95 %: {format_change(low)} to {format_change(high)})"
+                f"{f', {doubt}' if doubt else ''}",
             )
         )
         efficiency = answer.sample_efficiency
@@ -125,7 +131,10 @@ def _figures(answer: Answer) -> list[str]:
             f"{format_bytes(measured.memory.total_bytes)} of "
             f"{format_bytes(answer.memory_limit_bytes)}",
         ),
-        ("batch", f"{answer.configuration.global_batch_size} samples per optimizer step"),
+        (
+            "batch",
+            f"{counted(answer.configuration.global_batch_size, 'sample')} per optimizer step",
+        ),
     ]
     return ["", *(f"{INDENT}{name:<8}{text}" for name, text in rows)]
 

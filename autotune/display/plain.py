@@ -32,7 +32,7 @@ class PlainDisplay:
                 return
             self._last_progress_s = now_s
         for line in wording.lines(record.event, view):
-            self._write(f"{format_clock(record.t_s)} {line}")
+            self._write(f"{format_clock(view.clock_s(record.t_s))} {line}")
 
     def tick(self, view: RunView) -> None:
         """A line is written when something happens, and only then."""

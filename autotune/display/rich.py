@@ -86,7 +86,7 @@ class RichDisplay:
         if not isinstance(record.event, TrialProgressed):
             style = _STYLES["failed"] if record.event.kind == "warning_raised" else ""
             for line in wording.lines(record.event, view):
-                self._events.append((f"{format_clock(record.t_s)} {line}", style))
+                self._events.append((f"{format_clock(view.clock_s(record.t_s))} {line}", style))
         self.tick(view)
 
     def tick(self, view: RunView) -> None:
@@ -148,9 +148,7 @@ def _headline(view: RunView, width: int) -> Text:
         of = f" of {view.budget_trials}" if view.budget_trials else ""
         parts.append(f"trial {view.num_search_trials}{of}")
     if view.created_unix_s:
-        spent_s = max(0.0, time.time() - view.created_unix_s - view.started_s)
-        of = f" of {format_clock(view.budget_s)}" if view.budget_s else ""
-        parts.append(f"{format_clock(spent_s)}{of}")
+        parts.append(wording.clock(view, time.time() - view.created_unix_s))
     right = " · ".join(parts)
     left = f"autotune  {one_line(view.run)}"
     gap = max(2, min(width, 100) - 1 - len(left) - len(right))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import assert_never
 
+from autotune import sureness
 from autotune.configuration import Configuration
 from autotune.display.naming import known_number, repeat
 from autotune.display.output import one_line
@@ -40,10 +41,12 @@ from autotune.events import (
     WorkloadLoaded,
 )
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
+from autotune.sense import possible
 from autotune.units import (
     counted,
     format_bytes,
     format_change,
+    format_clock,
     format_quantity,
     format_rate,
     format_seconds,
@@ -161,7 +164,7 @@ def lines(event: Event, view: RunView) -> list[str]:
             return [f"▲ {one_line(event.detail)}"]
         case SpacePlanned():
             return [
-                f"✓ {len(event.candidates)} configurations to choose from",
+                f"✓ {counted(len(event.candidates), 'configuration')} to choose from",
                 *(
                     f"  ruled out: {one_line(str(out.get('what')))}, "
                     f"{one_line(str(out.get('reason')))}"
@@ -179,7 +182,8 @@ def lines(event: Event, view: RunView) -> list[str]:
         case TrialProgressed():
             return [f"  trial {event.number} {progress(event)}"]
         case TrialFinished():
-            kind = event.outcome.kind
+            ended = possible(event.outcome)
+            kind = ended.kind
             finished = view.trial(event.number)
             ratio = speedup(finished, view) if finished else None
             change = (
@@ -187,18 +191,16 @@ def lines(event: Event, view: RunView) -> list[str]:
                 if ratio is not None and event.purpose == "search"
                 else ""
             )
-            return [
-                f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: "
-                f"{outcome(event.outcome)}{change}"
-            ]
+            return [f"{GLYPHS[kind]} trial {event.number} {WORDS[kind]}: {outcome(ended)}{change}"]
         case TrialReceived():
-            kind = event.outcome.kind
+            ended = possible(event.outcome)
+            kind = ended.kind
             received = view.trial(event.number)
             what = f" {received.configuration}" if received else ""
             return [
                 f"{GLYPHS[kind]} trial {event.number}{what} {WORDS[kind]} on "
                 f"{one_line(event.origin.host)}, by its run {one_line(event.origin.run)}: "
-                f"{outcome(event.outcome)}"
+                f"{outcome(ended)}"
             ]
         case TrialsAwaited():
             awaited = ", ".join(str(Configuration.from_json(c)) for c in event.configurations)
@@ -236,7 +238,9 @@ def lines(event: Event, view: RunView) -> list[str]:
         case RecommendationMade():
             return ["✓ recommendation made"]
         case FilesExported():
-            return [f"✓ {len(event.files)} files exported to {one_line(event.directory)}"]
+            return [
+                f"✓ {counted(len(event.files), 'file')} exported to {one_line(event.directory)}"
+            ]
         case WarningRaised():
             remedy = f" {one_line(event.remedy)}" if event.remedy else ""
             return [f"▲ {one_line(event.cause)}{remedy}"]
@@ -300,13 +304,28 @@ def run_state(view: RunView, *, is_alive: bool) -> str:
     }.get(view.ended.exit_code, "failed")
 
 
+def clock(view: RunView, t_s: float) -> str:
+    """What the run's clock shows, of how much, and in words where that is spent.
+
+    Args:
+        view: The run, on which an engine works.
+        t_s: Now, in seconds since the run's start.
+    """
+    worked_s, end_s = view.clock_s(t_s), view.budget_end_s
+    if end_s is None or view.stage == "done":
+        return format_clock(worked_s)
+    if worked_s > end_s:
+        return f"{format_clock(end_s)} spent, finishing"
+    return f"{format_clock(worked_s)} of {format_clock(end_s)}"
+
+
 def foreseen(event: MemoryForeseen, view: RunView) -> Iterator[str]:
     """What is predicted of memory, and what cannot be."""
     if event.candidates:
         how = "known from before" if event.from_store else f"in {format_seconds(event.trace_s)}"
         yield (
-            f"✓ memory of {len(event.candidates)} configurations predicted from a traced step "
-            f"({how}), nothing of it measured"
+            f"✓ memory of {counted(len(event.candidates), 'configuration')} predicted from a "
+            f"traced step ({how}), nothing of it measured"
         )
     for untraced in event.untraced:
         what, reason = one_line(str(untraced.get("what"))), one_line(str(untraced.get("reason")))
@@ -349,7 +368,11 @@ def confirmation(event: Confirmed, view: RunView) -> str:
     if event.useful_speedup is not None:
         change += f", {format_change(event.useful_speedup)} useful samples/s"
     if event.baseline_number in (None, event.number):
-        return f"{trial} measured again: {format_rate(event.samples_per_s)} samples/s"
+        told = "" if sureness.is_settled(event) else ", not settled"
+        return f"{trial} measured again: {format_rate(event.samples_per_s)} samples/s{told}"
+    if not sureness.is_settled(event):
+        doubt = sureness.doubt(event.speedup_ci95, settled=event.settled)
+        return f"{trial} measured again beside the baseline, {doubt}: {change}"
     if event.is_tie:
         equal = "equally fast" if event.useful_speedup is None else "equally good"
         return f"{trial} and the baseline are {equal}: {change}"
@@ -368,7 +391,7 @@ def machine(document: Document) -> str:
     ]
     parts = [", ".join(dict.fromkeys(names)) or "unknown"]
     if isinstance(cores, int | float):
-        parts.append(f"{cores:g} cores")
+        parts.append(f"{cores:g} core{'' if cores == 1 else 's'}")
     return ", ".join(parts)
 
 
@@ -392,7 +415,7 @@ def workload(facts: Document) -> str:
     if isinstance(num_parameters, int):
         parts.append(f"{format_rate(num_parameters)} parameters")
     num_rows = facts.get("num_rows")
-    parts.append(f"{num_rows} rows" if isinstance(num_rows, int) else "a stream of rows")
+    parts.append(counted(num_rows, "row") if isinstance(num_rows, int) else "a stream of rows")
     if isinstance(longest := facts.get("tokens_max"), int):
-        parts.append(f"longest {longest} tokens")
+        parts.append(f"longest {counted(longest, 'token')}")
     return ", ".join(parts)

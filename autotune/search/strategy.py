@@ -16,6 +16,7 @@ from autotune.search.session import Session
 from autotune.search.studies.claims import Holder
 from autotune.search.studies.identity import identity_of
 from autotune.search.studies.study import Study
+from autotune.units import counted
 
 PATIENCE = 12
 """Sampled trials without a new best after which the search ends."""
@@ -107,7 +108,7 @@ class Sampled(_Studied):
             return Next(configuration=candidates[0], why="next on the grid")
         waited = _trials_since_best(history)
         if waited >= PATIENCE:
-            return Over(reason=f"no gain for {waited} trials")
+            return Over(reason=f"no gain for {counted(waited, 'trial')}")
         return None
 
 

@@ -159,3 +159,28 @@ def test_a_log_stays_where_its_reader_scrolled_to(tmp_path: Path) -> None:
         await driving.shows(pilot, "following")
 
     driving.drive(app, (100, 24), body)
+
+
+def test_a_long_line_says_that_it_goes_on_and_can_be_read(tmp_path: Path) -> None:
+    run = stories.make(tmp_path, "finished")
+    words = "".join(f"word{number:02d} " for number in range(40))
+    (run.trial(2) / "output.log").write_text(f"short\n{words}\n")
+    app = AutotuneApp(run, unix_time=driving.clock)
+
+    def row(begin: str) -> str:
+        return next(row for row in driving.rows(app) if row.lstrip().startswith(begin))
+
+    async def body(pilot: driving.Driver) -> None:
+        app.open_trial(2, log=True)
+        await driving.shows(pilot, "word00")
+        assert row("word00").rstrip().endswith("…")
+        assert not row("short").rstrip().endswith("…")
+        assert "w wraps" in driving.text(app)
+        await pilot.press("w")
+        await driving.shows(pilot, "word39")
+        assert "…" not in row("word00")
+        assert "w cuts" in driving.text(app)
+        await pilot.press("w", "right")
+        await driving.until(pilot, lambda: any("…" in r[:2] for r in driving.rows(app)))
+
+    driving.drive(app, (60, 16), body)

@@ -30,6 +30,13 @@ GOLDEN_SIZES: tuple[Size, ...] = ((80, 24), (140, 40))
 MINE: tuple[ScreenName, ...] = ("search", "trial")
 TOO_SMALL: tuple[Size, ...] = ((59, 24), (80, 15), (30, 8))
 
+GLANCES: dict[ScreenName, tuple[str, str]] = {
+    "probes": (" Test processor", " memory limit 4.00 GiB"),
+    "trial": (" #9 ▸ running", " 16×4"),
+    "export": (" no answer yet", " best  #2"),
+}
+"""What a card says of a screen whose first rows are not best and now."""
+
 STATE_WORDS = {
     "empty": "not started",
     "running": "searching",
@@ -80,8 +87,9 @@ def assert_whole(app: AutotuneApp, name: ScreenName, form: Form, size: Size) -> 
     for widget in shown(app):
         region = widget.region
         inside = region.right <= columns and region.bottom <= num_rows
+        # What may be cut off must be reached by scrolling.
         is_scrolled = any(
-            node.is_scrollable
+            (node.allow_vertical_scroll or node.allow_horizontal_scroll)
             for node in widget.ancestors
             if isinstance(node, Widget) and node is not app.screen
         )
@@ -125,8 +133,10 @@ def test_a_window_that_is_too_small_has_one_card(here: Path) -> None:
                 await resize(pilot, size)
                 rows = driving.rows(app)
                 assert "▸ searching" in rows[1], (name, size)
-                assert rows[2].startswith(" best  #2"), (name, size)
-                assert rows[3].startswith(" now   #9"), (name, size)
+                first, second = GLANCES.get(name, (" best  #2", " now   #9"))
+                assert rows[2].startswith(first), (name, size)
+                assert rows[3].startswith(second), (name, size)
+                assert any("needs 60x16" in row for row in rows), (name, size)
                 assert all(cell_len(row) <= size[0] for row in rows)
         await resize(pilot, (80, 24))
         assert app.screen.query_one(KeyBar).display
@@ -247,5 +257,26 @@ def test_a_run_that_cannot_be_read_says_so(here: Path) -> None:
     async def body(pilot: Driver) -> None:
         await driving.shows(pilot, "cannot be read: Is a directory.")
         assert app.screen.query_one(Headline).said
+
+    driving.drive(app, (80, 24), body)
+
+
+@pytest.mark.parametrize("form", ["running", "failed", "finished"])
+def test_a_tall_window_has_room_for_trials_picture_and_events(here: Path, form: Form) -> None:
+    app = AutotuneApp(stories.make(here, form), unix_time=driving.clock)
+
+    async def body(pilot: Driver) -> None:
+        for size in ((100, 30), (58, 12), (100, 30), (100, 34)):
+            await resize(pilot, size)
+            if size[1] < 30:
+                continue
+            heights = [
+                app.screen.query_one(f"#{part}").region.height
+                for part in ("trials", "plot", "events")
+            ]
+            assert heights[0] >= 6, size
+            assert heights[1] >= 8, size
+            assert heights[2] == 5, size
+            assert app.screen.query_one("#events").region.bottom == size[1] - 1, size
 
     driving.drive(app, (80, 24), body)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autotune.display.naming import known_number, repeat
 from autotune.events import Confirmed
+from autotune.sureness import doubt, is_wide
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView
 from tui.answer.read import Answer, Offer, Readings
@@ -28,13 +29,16 @@ def speed(answer: Answer, confirmed: Confirmed | None) -> str:
     low, high = answer.speedup.ci95
     interval = f"95 %: {format_change(low)} to {format_change(high)}"
     pairs = f", {_pairs(confirmed)}" if confirmed is not None else ""
-    if confirmed is not None and confirmed.is_tie:
-        return (
-            f"as fast as what you have: {format_change(answer.speedup.value)} ({interval}{pairs})"
-        )
     before = answer.baseline.measured
     instead = f" instead of {format_rate(before.samples_per_s)}" if before is not None else ""
-    return f"{format_change(answer.speedup.value)} ({interval}{pairs}): {rate}{instead}"
+    change = format_change(answer.speedup.value)
+    settled = confirmed is None or confirmed.settled
+    if not settled or is_wide(answer.speedup.ci95):
+        open_ = doubt(answer.speedup.ci95, settled=settled)
+        return f"{open_}: {change} ({interval}{pairs}): {rate}{instead}"
+    if confirmed is not None and confirmed.is_tie:
+        return f"as fast as what you have: {change} ({interval}{pairs})"
+    return f"{change} ({interval}{pairs}): {rate}{instead}"
 
 
 def memory(readings: Readings, limit_bytes: int) -> str:

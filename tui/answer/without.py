@@ -11,11 +11,10 @@ from autotune.configuration import Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.outcome import Failed, OutOfMemory
-from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView
 from tui.run_now import RunNow
 from tui.trials import readings, story
-from tui.trials.readings import CONFIRMED_WORD
 
 Progress: TypeAlias = Literal["ok", "asking", "open"]
 
@@ -49,10 +48,12 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
     yield Station(
         mark="ok" if planned else now if view.workload is not None else "open",
         what="splitting checked",
-        text=f"{len(view.space.candidates)} configurations to choose from" if view.space else "",
+        text=f"{counted(len(view.space.candidates), 'configuration')} to choose from"
+        if view.space
+        else "",
     )
     ended = view.search_ended
-    trials = f"{view.num_search_trials} trials"
+    trials = counted(view.num_search_trials, "trial")
     of = f" of at most {view.budget_trials}" if view.budget_trials else ""
     yield Station(
         mark="ok" if ended is not None else now if planned else "open",
@@ -66,7 +67,7 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
         what="confirmation",
         text=wording.confirmation(confirmed, view)
         if confirmed is not None
-        else f"{runs} measurements so far"
+        else f"{counted(runs, 'measurement')} so far"
         if runs
         else "best and baseline again, interleaved",
     )
@@ -90,7 +91,8 @@ def leading(view: RunView) -> str:
         return ""
     ratio = readings.gain(best, view)
     change = "" if ratio is None else f", {format_change(ratio)} vs baseline"
-    sure = CONFIRMED_WORD if view.confirmed is not None else "one measurement, not confirmed"
+    confirmed = view.confirmed
+    sure = readings.word(confirmed) if confirmed else "one measurement, not confirmed"
     return (
         f"#{best.number} {best.configuration}: {format_rate(readings.rate(best, view))} samples/s"
         f"{change}; {sure}"
@@ -151,5 +153,5 @@ def first_failure(now: RunNow) -> tuple[str, str] | None:
 
 def cost(view: RunView) -> str:
     """What the run took."""
-    spent = format_seconds(view.now_s)
-    return f"{view.num_search_trials} trials, {spent}"
+    spent = format_seconds(view.clock_s(view.now_s))
+    return f"{counted(view.num_search_trials, 'trial')}, {spent}"

@@ -165,6 +165,17 @@ SEARCH: tuple[Key, ...] = (
         needs="trial",
     ),
     Key(
+        id="search.wrap",
+        keys="w",
+        shown="w",
+        label="Wrap log",
+        help="Break long lines of the log into rows, or cut them (…): then ← and → show the rest.",
+        group=VIEW,
+        verb="screen.wrap_log",
+        screen="search",
+        needs="trial",
+    ),
+    Key(
         id="search.copy",
         keys="y",
         shown="y",

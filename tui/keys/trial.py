@@ -91,6 +91,17 @@ TRIAL: tuple[Key, ...] = (
         needs="trial",
     ),
     Key(
+        id="trial.wrap",
+        keys="w",
+        shown="w",
+        label="Wrap log",
+        help="Break long lines of the log into rows, or cut them (…): then ← and → show the rest.",
+        group=VIEW,
+        verb="screen.wrap_log",
+        screen="trial",
+        needs="trial",
+    ),
+    Key(
         id="trial.copy",
         keys="y",
         shown="y",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -12,6 +13,7 @@ from autotune.display.output import one_line
 from autotune.events import Document, MachineProbed
 from autotune.units import format_bytes
 from autotune.view import RunView
+from probes.link import Link
 from probes.machine import Finding, Machine, Reading, machine_adapter
 
 
@@ -90,7 +92,14 @@ def of_machine(document: Document, limit: Limit | None, *, origin: str) -> Found
         machine = machine_adapter().validate_python(document)
     except ValidationError:
         return Found(limit=limit, origin=origin)
+    machine = replace(machine, links=tuple(map(_drawable, machine.links)))
     return Found(machine=machine, readings=machine.readings, limit=limit, origin=origin)
+
+
+def _drawable(link: Link) -> Link:
+    """The link without exchanges that took no time, whose rate nobody can tell."""
+    kept = (one for one in link.exchanges if math.isfinite(one.time.value) and one.time.value > 0)
+    return replace(link, exchanges=tuple(kept))
 
 
 def with_links(known: Found, other: Found) -> Found:

@@ -62,7 +62,8 @@ def of_reading(reading: Reading, found: Found, job: Job) -> str:
         return f"a step of AdamW alone takes {format_short_time(least_s)} or more"
     if reading is float32 and reading.value > 0:
         return _arithmetic(reading, job) or _note(reading)
-    if reading.name.startswith("matmul") and float32 is not None and float32.value > 0:
+    is_rate = reading.name.startswith("matmul") and reading.value > 0
+    if is_rate and float32 is not None and float32.value > 0:
         return _against_float32(reading, float32, machine)
     if reading.name.startswith("copy") and reading.value > 0:
         return f"1 GiB in {format_short_time(2**30 / reading.value)}"

@@ -10,7 +10,7 @@ from textual.content import Content
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.display.quantities import device, quantity, spread
-from autotune.units import format_bytes, format_quantity, format_short_time
+from autotune.units import counted, format_bytes, format_quantity, format_short_time
 from autotune.view import RunView
 from probes.link import COLLECTIVES, Link, bus_factor
 from probes.machine import Reading
@@ -37,6 +37,17 @@ def origin(known: Found) -> str:
     return " · ".join(parts)
 
 
+def glance(known: Found) -> list[str]:
+    """What is known in three rows."""
+    if known.is_empty and known.limit is None:
+        return ["nothing is measured yet"]
+    rows = [device(known.machine.devices[0])] if known.machine and known.machine.devices else []
+    if known.limit is not None:
+        rows.append(f"memory limit {limit_in_words(known.limit)}")
+    running = f", {known.running} runs" if known.running is not None else ""
+    return [*rows, f"{counted(len(known.readings), 'reading')}{running}"]
+
+
 def devices(known: Found, width: int) -> Iterator[Content]:
     """The devices, and the host around them."""
     machine = known.machine
@@ -55,7 +66,8 @@ def devices(known: Found, width: int) -> Iterator[Content]:
             yield from hanging("          ", ", ".join(part for part in now if part), width)
     host = machine.host
     text = (
-        f"{host.num_cores:g} cores, {host.num_threads} threads, "
+        f"{host.num_cores:g} core{'' if host.num_cores == 1 else 's'}, "
+        f"{counted(host.num_threads, 'thread')}, "
         f"{format_bytes(host.available_bytes)} free of {format_bytes(host.total_bytes)} "
         f"(limit from {one_line(host.limit_from)})"
     )
@@ -126,7 +138,7 @@ def follows(view: RunView, width: int) -> Iterator[Content]:
         head = Content.assemble("  split    ", mark(state), " ")
         yield from hanging(head, one_line(view.parity.detail), width)
     if view.space is not None:
-        text = f"{len(view.space.candidates)} configurations to choose from"
+        text = f"{counted(len(view.space.candidates), 'configuration')} to choose from"
         yield from hanging("  space    ", text, width)
         for out in view.space.ruled_out:
             text = f"{one_line(str(out.get('what')))}: {one_line(str(out.get('reason')))}"

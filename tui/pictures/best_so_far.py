@@ -10,7 +10,6 @@ from tui.pictures.axes import Axes, padded
 from tui.pictures.bars import sparkline
 from tui.pictures.legend import legend
 from tui.trials import readings
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 
 BEST, BASELINE = "━", "╌"
 
@@ -70,7 +69,8 @@ def _legend(view: RunView) -> list[str]:
     best = readings.best(view)
     ratio = readings.gain(best, view) if best is not None else None
     if ratio is not None:
-        sure = f" {CONFIRMED} {CONFIRMED_WORD}" if readings.is_baseline_confirmed(view) else ""
+        is_sure = view.confirmed is not None and readings.is_baseline_confirmed(view)
+        sure = f" {readings.signed(view.confirmed)}" if is_sure and view.confirmed else ""
         parts.append(f"{format_change(ratio)} vs baseline{sure}")
     return parts
 

@@ -21,7 +21,7 @@ from tui.trials import readings
 from tui.trials.columns import checkpointing
 from tui.trials.filter import is_repeat
 from tui.trials.predictions import all_predicted_bytes, candidates
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, rate
+from tui.trials.readings import rate
 
 UNTRIED = "·"
 _MOST_SIGN_ROWS = 3
@@ -71,7 +71,7 @@ def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str
     """What a square may hold; of the states only those that are there."""
     parts = ["40.2 measured", "★ best"]
     if view.confirmed is not None:
-        parts.append(f"{CONFIRMED} {CONFIRMED_WORD}")
+        parts.append(readings.signed(view.confirmed))
     if predictions:
         parts.append("(2.10 G) predicted peak, GiB")
     there = {trial.state for trial in view.trials}
@@ -135,6 +135,7 @@ def _measured_cell(trials: Sequence[TrialView], view: RunView) -> Cell:
     chosen = best.configuration if best is not None else None
     trial = max(trials, key=lambda one: (one.configuration == chosen, rate(one, view)))
     is_best, found = trial.configuration == chosen, readings.shown(trial, view)
-    is_sure = found is not None and found.is_confirmed
-    text = f"{'★' if is_best else ''}{format_rate(rate(trial, view))}{CONFIRMED if is_sure else ''}"
+    is_again = found is not None and found.is_confirmed and view.confirmed is not None
+    sign = readings.sign(view.confirmed) if is_again and view.confirmed else ""
+    text = f"{'★' if is_best else ''}{format_rate(rate(trial, view))}{sign}"
     return Cell(text, "bold $text-accent" if is_best else "bold $text")

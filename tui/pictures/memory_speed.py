@@ -14,7 +14,7 @@ from autotune.view import RunView, TrialView
 from tui.pictures.axes import Axes, padded
 from tui.pictures.legend import legend
 from tui.trials import readings
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, shown
+from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, UNSETTLED, UNSETTLED_WORD, shown
 
 _MIN_ROWS = 5
 _MIN_ROWS_FOR_MORE = 12
@@ -22,6 +22,7 @@ _MIN_ROWS_FOR_MORE = 12
 SIGNS = {
     "★": "best",
     CONFIRMED: CONFIRMED_WORD,
+    UNSETTLED: UNSETTLED_WORD,
     "●": "front",
     "○": "measured",
     "▲": "out of memory",
@@ -103,7 +104,7 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
     on_front = {point.number for point in kept}
     # The best is drawn last, so that nothing lies over it.
     for point in _one_a_cell(axes, measured, on_front, best_number):
-        _draw_point(axes, point, _sign(point, best_number, on_front))
+        _draw_point(axes, point, _sign(point, view, on_front))
     _draw_front(axes, kept)
     _draw_misses(axes, view)
     return [*axes.lines(), *signs]
@@ -114,8 +115,9 @@ def _legend(view: RunView, measured: Sequence[Point], *, has_room: bool) -> list
     limit = view.machine.memory_limit_bytes if view.machine else None
     most = max(point.memory for point in measured)
     unused = set() if has_room else {"·"}
-    if view.confirmed is None:
-        unused.add(CONFIRMED)
+    unused |= {CONFIRMED, UNSETTLED}
+    if view.confirmed is not None:
+        unused.remove(readings.sign(view.confirmed))
     if not any(isinstance(trial.outcome, OutOfMemory) for trial in view.trials):
         unused.add("▲")
     if limit is None or limit >= 3 * most:
@@ -124,11 +126,12 @@ def _legend(view: RunView, measured: Sequence[Point], *, has_room: bool) -> list
     return ["samples/s", *signs]
 
 
-def _sign(point: Point, best: int | None, on_front: set[int]) -> str:
-    if point.number == best:
+def _sign(point: Point, view: RunView, on_front: set[int]) -> str:
+    best = readings.best(view)
+    if best is not None and point.number == best.number:
         return "★"
-    if point.is_confirmed:
-        return CONFIRMED
+    if point.is_confirmed and view.confirmed is not None:
+        return readings.sign(view.confirmed)
     return "●" if point.number in on_front else "○"
 
 
@@ -159,7 +162,12 @@ def _draw_front(axes: Axes, kept: Sequence[Point]) -> None:
             axes.put(column, axes.row(one.rate), "·", "$text-muted", over=False)
 
 
-_STYLES = {"★": "bold $text-accent", CONFIRMED: "bold $text-primary", "●": "$text-primary"}
+_STYLES = {
+    "★": "bold $text-accent",
+    CONFIRMED: "bold $text-primary",
+    UNSETTLED: "bold $text-primary",
+    "●": "$text-primary",
+}
 
 
 def _draw_point(axes: Axes, point: Point, sign: str) -> None:

@@ -8,7 +8,7 @@ has seen; never while the view is held or a trial's speed is measured on the pro
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, cast
 
 from textual.app import ComposeResult
@@ -23,7 +23,7 @@ from tui.owner import Owner
 from tui.run_now import RunNow
 from tui.widgets.headline import Headline
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.status_card import StatusCard
+from tui.widgets.status_card import StatusCard, best_and_now
 
 WIDTHS = [(0, "-card"), (60, "-narrow"), (80, "-normal"), (132, "-wide")]
 """Columns from which on a screen has that class."""
@@ -68,6 +68,10 @@ class RunScreen(Screen[None]):
         screen is mounted, and again whenever it comes to the front.
         """
 
+    def glance(self, now: RunNow, width: int) -> Sequence[str]:
+        """Two or three rows that say what matters most, for a window too small for the screen."""
+        return best_and_now(now, width)
+
     @property
     def owner(self) -> Owner:
         """The app, with its own methods: `ask`, `copy`, `go`, `open_trial`, `attach`."""
@@ -94,7 +98,7 @@ class RunScreen(Screen[None]):
         """Shows the run, if it is another one than this screen has seen."""
         now = self.now
         self.query_one(Headline).show_run(now, self.title_text())
-        self.query_one(StatusCard).show_run(now)
+        self.query_one(StatusCard).show_run(now, self.glance)
         if now is not self._shown:
             self._shown = now
             self.show_run(now)
@@ -138,7 +142,7 @@ class RunScreen(Screen[None]):
     def tick(self) -> None:
         """A second went by. The header's clock goes on; a subclass may add a line of its own."""
         self.query_one(Headline).show_run(self.now, self.title_text())
-        self.query_one(StatusCard).show_run(self.now)
+        self.query_one(StatusCard).show_run(self.now, self.glance)
 
     def title_text(self) -> str:
         """What the header calls this screen."""

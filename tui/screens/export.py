@@ -6,7 +6,7 @@ Nothing is written before `w`; the child that writes reads every file back throu
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from textual import work
 from textual.containers import Container, VerticalScroll
@@ -16,8 +16,9 @@ from textual.widgets import OptionList
 
 from autotune.events import Document
 from autotune.run_directory import RunDirectory
+from autotune.units import counted
 from autotune.view import RunView
-from tui import bindings
+from tui import bindings, words
 from tui.answer import commands, files, pages, verdict
 from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
@@ -108,6 +109,18 @@ class ExportScreen(RunScreen):
         if self._answer is not None and had_answer is None:
             self.query_one("#files").focus(scroll_visible=False)
 
+    def glance(self, now: RunNow, width: int) -> Sequence[str]:
+        """What is recommended, how much it gains, and whether its files are written."""
+        if self._answer is None:
+            cause, _ = words.what_ended_it(now)
+            return [pages.title_without(now), cause or f"best  {words.best(now, width - 6)}"]
+        num_written = sum(one.path is not None for one in self._files)
+        return [
+            verdict.headline(self._answer),
+            verdict.speed(self._answer, now.view.confirmed),
+            f"{counted(num_written, 'file')} written" if num_written else "no file is written yet",
+        ]
+
     @property
     def _doing(self) -> Doing:
         return self.query_one(Doing)
@@ -179,7 +192,7 @@ class ExportScreen(RunScreen):
         found = self._files
         num_written = sum(one.path is not None for one in found)
         place = f" in {found[0].path.parent}" if num_written and found[0].path else ""
-        title = f"{num_written} files{place}" if num_written else "files to write"
+        title = f"{counted(num_written, 'file')}{place}" if num_written else "files to write"
         self.query_one("#rule-files", Rule).tell(title=title)
         room = max(16, width - 30)
         rows = []
@@ -305,7 +318,7 @@ class ExportScreen(RunScreen):
         )
         event = files.exported(answer.document or {})
         number, place = len(event.files), event.directory
-        told = f"{number} files written to {place}, each read back by its consumer."
+        told = f"{counted(number, 'file')} written to {place}, each read back by its consumer."
         if run != self.now.directory:
             # Another run is looked at meanwhile, and these are not its files.
             self.owner.say(told if answer.error is None else answer.error[0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -111,6 +111,11 @@ class ProbesScreen(RunScreen):
         except KeyError:
             return None
         return bottom if isinstance(bottom, SetupScreen) else None
+
+    def glance(self, now: RunNow, width: int) -> Sequence[str]:
+        """The device, its memory limit, and how many readings there are."""
+        known, _ = self._found()
+        return pages.glance(known)
 
     def _show(self) -> None:
         self._fitted_to = self.query_one("#measured").size.width

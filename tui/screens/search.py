@@ -15,9 +15,8 @@ from tui import bindings, words
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.copy_trial import CopyTrial
-from tui.trials import columns
+from tui.trials import columns, readings
 from tui.trials import filter as filters
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
 from tui.widgets.now_panel import NowPanel
 from tui.widgets.one_line import OneLine
 from tui.widgets.picture import PICTURES, Picture
@@ -29,6 +28,10 @@ from tui.widgets.trial_table import TrialRows, TrialTable
 PLOTS = tuple(name for name in PICTURES if name != "events")
 _LEAST_TRIAL_ROWS = 6
 """Rows that a tall window keeps for trials: the first ones do not move the picture."""
+_ROWS_AROUND = 7
+"""Header, best, now, memory, gain, the rule above the trials, footer."""
+_LEAST_PLOT_ROWS = 9
+"""Rows that it keeps for the picture above the events, the rule included."""
 
 
 class SearchScreen(CopyTrial, RunScreen):
@@ -106,7 +109,11 @@ class SearchScreen(CopyTrial, RunScreen):
         """
         pane = self.query_one("#events", Picture)
         pane.styles.height = pane.wanted_rows if self.has_class("-medium") else None
-        most = 1 + max(_LEAST_TRIAL_ROWS, num_trials)
+        # Textual shares out no room between a part at its least and one at its most: the picture
+        # gets its least by what the table may have at most.
+        around = _ROWS_AROUND + self.query_one(NowPanel).num_remedy_rows
+        room = self.size.height - around - pane.wanted_rows - _LEAST_PLOT_ROWS
+        most = max(_LEAST_TRIAL_ROWS, min(1 + max(_LEAST_TRIAL_ROWS, num_trials), room))
         self.table.styles.max_height = most if self.has_class("-tall") else None
 
     def tick(self) -> None:
@@ -137,7 +144,7 @@ class SearchScreen(CopyTrial, RunScreen):
         arrow = columns.DESCENDING if table.is_descending else columns.ASCENDING
         parts = [f"sort {table.sorted_by.head} {arrow}"]
         if view.confirmed is not None:
-            parts.append(f"{CONFIRMED} {CONFIRMED_WORD}")
+            parts.append(readings.signed(view.confirmed))
         if not table.in_force.is_empty:
             parts += [f"/{table.filter.text}", f"{table.num_shown} of {len(view.trials)}"]
         else:
@@ -257,6 +264,12 @@ class SearchScreen(CopyTrial, RunScreen):
             self.detail.show_tab("summary" if self.detail.tab == "log" else "log")
         elif self.trial_number is not None:
             self.owner.open_trial(self.trial_number, log=True)
+
+    def action_wrap_log(self) -> None:
+        """Breaks long lines of the log on the right, or cuts them again."""
+        if self.has_class("-wide"):
+            self.detail.show_tab("log")
+            self.detail.toggle_wrap()
 
     def action_turn(self, by: int) -> None:
         """Turns to another tab of the trial on the right."""

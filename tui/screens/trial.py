@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from textual.containers import VerticalScroll
 from textual.widget import Widget
@@ -13,7 +13,7 @@ from tui.keys.key import Needs
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.copy_trial import CopyTrial
-from tui.trials import readings
+from tui.trials import readings, story
 from tui.widgets.now_panel import NowPanel
 from tui.widgets.trial_detail import TrialDetail
 
@@ -59,6 +59,12 @@ class TrialScreen(CopyTrial, RunScreen):
         """With the trial's number."""
         number = self.trial_number
         return super().title_text() if number is None else f"{super().title_text()} #{number}"
+
+    def glance(self, now: RunNow, width: int) -> Sequence[str]:
+        """The trial: number and state, its splitting, what came of it."""
+        number = self.trial_number
+        trial = now.view.trial(number) if number is not None else None
+        return story.glance(trial, now)
 
     def show_run(self, now: RunNow) -> None:
         """Brings every part up to date."""
@@ -118,6 +124,11 @@ class TrialScreen(CopyTrial, RunScreen):
             self.bring_up_to_date()
         else:
             self.owner.say(f"It is the {'first' if by < 0 else 'last'} trial.")
+
+    def action_wrap_log(self) -> None:
+        """Breaks long lines of the log, or cuts them again."""
+        self.show_log()
+        self.detail.toggle_wrap()
 
     def action_follow_log(self) -> None:
         """Goes to the end of the log and follows it."""

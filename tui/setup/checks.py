@@ -10,7 +10,7 @@ from autotune.configuration import Checkpointing, Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.events import Document
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 from tui.setup.fields import BY_NAME
 from tui.setup.form import Fault, JobForm
 
@@ -129,7 +129,7 @@ def of_plan(plan: Document) -> Iterator[Check]:
 def space(candidates: Sequence[Document]) -> str:
     """How many configurations there are to choose from, and along which knobs."""
     configurations = [c for c in map(_configuration, candidates) if c is not None]
-    parts = [f"{len(candidates)} configurations to choose from"]
+    parts = [f"{counted(len(candidates), 'configuration')} to choose from"]
     sizes = sorted({c.micro_batch_size for c in configurations})
     if sizes:
         parts.append(f"micro-batch {', '.join(map(str, _thinned(sizes)))}")
@@ -184,8 +184,9 @@ def steps(plan: Document | None, form: JobForm) -> Iterator[tuple[str, str]]:
     yield "check", "the same rows whole and split must train the same"
     yield "baseline", f"{baseline}, what you have now" if baseline else "what you have now"
     num = len(_list((plan or {}).get("candidates")))
-    of = f" of {num} configurations" if num else ""
-    yield "search", f"at most {trials} trials{of} within {budget}"
+    of = f" of {counted(num, 'configuration')}" if num else ""
+    plural = "trial" if trials.strip() == "1" else "trials"
+    yield "search", f"at most {trials} {plural}{of} within {budget}"
     yield "confirm", "best and baseline again, interleaved, in fresh processes"
     yield "export", f"files to {form['out'] or 'out in the run directory'}, each read back"
 

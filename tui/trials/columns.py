@@ -10,8 +10,9 @@ from autotune.configuration import Checkpointing
 from autotune.display import wording
 from autotune.units import format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView, TrialView
+from tui.trials import readings
 from tui.trials.predictions import has_predictions, predicted_bytes
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD, gain, shown
+from tui.trials.readings import gain, shown
 
 Cell: TypeAlias = Callable[[TrialView, RunView], str]
 SortValue: TypeAlias = Callable[[TrialView, RunView], float | str | None]
@@ -53,8 +54,8 @@ def _state(trial: TrialView, view: RunView) -> str:
     if trial.purpose in ("confirm", "memory") and trial.measured is not None:
         word = "confirmation" if trial.purpose == "confirm" else "memory check"
         return f"{wording.GLYPHS[trial.state]} {word}"
-    if trial.purpose == "search" and _is_confirmed(trial, view):
-        return f"{wording.GLYPHS[trial.state]} {CONFIRMED_WORD}"
+    if trial.purpose == "search" and _is_confirmed(trial, view) and view.confirmed is not None:
+        return f"{wording.GLYPHS[trial.state]} {readings.word(view.confirmed)}"
     return wording.state(trial)
 
 
@@ -75,7 +76,8 @@ def _rate_cell(trial: TrialView, view: RunView) -> str:
     if view.confirmed is None:
         return format_rate(found)
     # Figures stay below one another, with the mark and without.
-    return f"{format_rate(found)}{CONFIRMED if _is_confirmed(trial, view) else ' '}"
+    sign = readings.sign(view.confirmed) if _is_confirmed(trial, view) else " "
+    return f"{format_rate(found)}{sign}"
 
 
 def _half(trial: TrialView, view: RunView) -> float | None:

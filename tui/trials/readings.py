@@ -13,11 +13,28 @@ from autotune.configuration import Configuration
 from autotune.display.naming import SEARCHED, first_of_its_kind
 from autotune.events import Confirmed
 from autotune.outcome import MemoryUse
+from autotune.sureness import is_settled
 from autotune.view import RunView, TrialView
 
-CONFIRMED = "◆"
-"""Stands behind a figure that was confirmed; the words beside it say so."""
-CONFIRMED_WORD = "confirmed"
+CONFIRMED, UNSETTLED = "◆", "◇"
+"""Stand behind a figure that was confirmed, and behind one that was measured again without being
+settled; the words beside it say so."""
+CONFIRMED_WORD, UNSETTLED_WORD = "confirmed", "not settled"
+
+
+def sign(confirmed: Confirmed) -> str:
+    """What stands behind a figure that was measured again."""
+    return CONFIRMED if is_settled(confirmed) else UNSETTLED
+
+
+def word(confirmed: Confirmed) -> str:
+    """The same in words."""
+    return CONFIRMED_WORD if is_settled(confirmed) else UNSETTLED_WORD
+
+
+def signed(confirmed: Confirmed) -> str:
+    """Sign and word."""
+    return f"{sign(confirmed)} {word(confirmed)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

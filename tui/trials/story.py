@@ -28,12 +28,13 @@ from tui.pictures.bars import bar, sparkline
 from tui.run_now import RunNow
 from tui.trials import readings
 from tui.trials.predictions import predicted_bytes
-from tui.trials.readings import CONFIRMED, CONFIRMED_WORD
+from tui.widgets.rows import hanging
 
 _OF_PREDICTIONS = str.maketrans("█▏▎▍▌▋▊▉", "▒░░░▒▒▒▒")
 """A bar of what was predicted is not filled."""
 _BAR_CELLS = 30
 _NAME_CELLS = 11
+_SETTING_CELLS = 31
 _FIGURE_CELLS = 28
 """What is kept free beside a bar."""
 
@@ -75,6 +76,22 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
     return [part for part in parts if part.lines]
 
 
+def glance(trial: TrialView | None, now: RunNow) -> list[str]:
+    """A trial in three rows: number and state, its splitting, what came of it."""
+    if trial is None:
+        return ["no trial yet"]
+    found, ratio = readings.shown(trial, now.view), readings.gain(trial, now.view)
+    if found is None:
+        progress = now.view.progress
+        is_known = progress is not None and progress.number == trial.number
+        end = wording.progress(progress) if progress and is_known else wording.ending_of(trial)
+    else:
+        change = f" {format_change(ratio)}" if ratio is not None else ""
+        peak = format_bytes(found.memory.total_bytes)
+        end = f"{format_rate(found.samples_per_s)} samples/s{change}, peak {peak}"
+    return [f"#{trial.number} {wording.state(trial)}", str(trial.configuration), end]
+
+
 def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
     outcome = trial.outcome
     if trial.is_lost:
@@ -87,10 +104,11 @@ def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
         yield Content(f"It runs{where}")
     else:
         again = readings.shown(trial, now.view)
-        if again is not None and again.is_confirmed:
+        verdict = now.view.confirmed
+        if again is not None and again.is_confirmed and verdict is not None:
             low, high = again.samples_per_s_ci95
             yield Content.styled(
-                f"{CONFIRMED} {CONFIRMED_WORD}: {format_rate(again.samples_per_s)} samples/s "
+                f"{readings.signed(verdict)}: {format_rate(again.samples_per_s)} samples/s "
                 f"(95 %: {format_rate(low)} to {format_rate(high)}).",
                 words.TONES[outcome.kind],
             )
@@ -149,10 +167,10 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
         yield Content("It is the baseline: the configuration of now.")
     elif ratio is not None and not is_sure:
         change = format_change(ratio)
-        if readings.is_baseline_confirmed(view):
-            yield Content(
-                f"{change} against the confirmed baseline {CONFIRMED}, by one measurement."
-            )
+        if readings.is_baseline_confirmed(view) and view.confirmed is not None:
+            word, sign = readings.word(view.confirmed), readings.sign(view.confirmed)
+            base = "confirmed baseline" if word == readings.CONFIRMED_WORD else f"baseline, {word}"
+            yield Content(f"{change} against the {base} {sign}, by one measurement.")
         else:
             yield Content(f"{change} against the baseline's trial, before confirmation.")
     confirmed = view.confirmed
@@ -290,15 +308,20 @@ def _again(trial: TrialView, now: RunNow) -> Iterator[Content]:
         yield Content(f"files  {now.directory.trial(trial.number)}")
 
 
-def configuration_lines(trial: TrialView, now: RunNow) -> list[Content]:
+def configuration_lines(trial: TrialView, now: RunNow, width: int) -> list[Content]:
     """The second tab: every setting, and what the trial ran under."""
-    lines = [Content(f"{name:<31}{value}") for name, value in settings(trial.configuration).items()]
-    lines += [Content(""), Content(f"{'purpose':<31}{trial.purpose}")]
+    cells = min(_SETTING_CELLS, max(12, width * 2 // 3))
+
+    def row(name: str, value: str) -> list[Content]:
+        return hanging(f"{name:<{cells}}", value, width)
+
+    lines = [
+        one for name, value in settings(trial.configuration).items() for one in row(name, value)
+    ]
+    lines += [Content(""), *row("purpose", trial.purpose)]
     loaded = now.view.workload
     if loaded is not None:
-        lines += [Content(f"{'device':<31}{one_line(loaded.device)}"), Content("")]
-        lines += [
-            Content(f"{one_line(name):<31}{one_line(value)}")
-            for name, value in sorted(loaded.environment.items())
-        ]
+        lines += [*row("device", one_line(loaded.device)), Content("")]
+        for name, value in sorted(loaded.environment.items()):
+            lines += row(f"{one_line(name)} ", one_line(value))
     return lines

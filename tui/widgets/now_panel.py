@@ -33,6 +33,7 @@ class NowPanel(Vertical):
         self._now: RunNow | None = None
         self._gain_of: tuple[object, int] = ((), -1)
         self._remedy_of = ("", -1)
+        self._num_remedy_rows = 0
 
     def compose(self) -> ComposeResult:
         """One row each."""
@@ -45,11 +46,16 @@ class NowPanel(Vertical):
     def show_run(self, now: RunNow) -> None:
         """Brings the rows up to date."""
         self._now = now
-        self.query_one("#best", OneLine).say(f"best  {words.best(now)}")
+        self.query_one("#best", OneLine).say(f"best  {words.best(now, self.size.width - 8)}")
         self.query_one("#now", OneLine).say(f"now   {words.running(now)}")
         self.query_one("#memory", OneLine).say(memory(now.view, self.size.width))
         self._show_gain(now.view)
         self._show_remedy(words.what_to_do(now))
+
+    @property
+    def num_remedy_rows(self) -> int:
+        """Rows that the remedy takes, before they are laid out as well."""
+        return self._num_remedy_rows
 
     def _show_remedy(self, remedy: str) -> None:
         """What to do next, whole: nobody can type a command of which the end is missing."""
@@ -60,6 +66,7 @@ class NowPanel(Vertical):
         place.display = bool(remedy)
         rows = hanging("fix   ", remedy, max(20, self.size.width - 2))
         place.styles.height = len(rows)
+        self._num_remedy_rows = len(rows) if remedy else 0
         place.update(stacked(rows))
 
     def _show_gain(self, view: RunView) -> None:

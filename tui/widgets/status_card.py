@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable, Sequence
+from typing import TypeAlias, cast
 
+from rich.cells import cell_len
 from textual.widgets import Static
 
 from autotune.display.output import one_line
 from tui import words
 from tui.owner import Clock
 from tui.run_now import RunNow
+from tui.widgets.rows import padded
+
+Glance: TypeAlias = Callable[[RunNow, int], Sequence[str]]
+"""What a screen would show of a run in two or three rows of a width."""
 
 
 class StatusCard(Static):
-    """State, best and now, one a row, for terminals below 60 columns or 16 rows."""
+    """State, and what the screen shows at a glance, for terminals below 60 columns or 16 rows."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__("", id=id, markup=False)
-        self._last: RunNow | None = None
+        self._last: tuple[RunNow, Glance] | None = None
         self._said = ""
 
-    def show_run(self, now: RunNow) -> None:
-        """Draws again where the card is in sight."""
-        self._last = now
-        if not self.display or not self.size.width:
+    def show_run(self, now: RunNow, glance: Glance) -> None:
+        """Draws again where the card is in sight.
+
+        Args:
+            now: The run.
+            glance: The rows of the screen that stands behind it, for a width.
+        """
+        self._last = (now, glance)
+        # What is inside of the padding.
+        width = self.content_size.width
+        if not self.display or not width:
             return
-        text = "\n".join(card(now, cast("Clock", self.app).now_unix_s(), self.size.width))
+        rows = glance(now, width)
+        text = "\n".join(card(now, rows, cast("Clock", self.app).now_unix_s(), width))
         if text != self._said:
             self._said = text
             self.update(text, layout=False)
@@ -33,24 +47,21 @@ class StatusCard(Static):
     def on_resize(self) -> None:
         """Fits the rows to the new width."""
         if self._last is not None:
-            self.show_run(self._last)
+            self.show_run(*self._last)
 
 
-def card(now: RunNow, now_unix_s: float, width: int) -> list[str]:
+def card(now: RunNow, glance: Sequence[str], now_unix_s: float, width: int) -> list[str]:
     """The rows of the card, none wider than `width`."""
+    parts = (words.state(now), words.trial_count(now), words.clock(now, now_unix_s))
     rows = [
-        " · ".join(
-            part
-            for part in (
-                words.state(now),
-                words.trial_count(now),
-                words.clock(now, now_unix_s),
-            )
-            if part
-        ),
-        f"best  {words.best(now)}",
-        f"now   {words.running(now)}",
+        " · ".join(part for part in parts if part),
+        *glance,
         one_line(now.name),
-        "From 60x16 on all is shown; q leaves.",
+        "This screen needs 60x16; q leaves.",
     ]
-    return [row if len(row) <= width else row[: max(0, width - 1)] + "…" for row in rows]
+    return [row if cell_len(row) <= width else padded(row, width) for row in rows]
+
+
+def best_and_now(now: RunNow, width: int) -> list[str]:
+    """What a run shows at a glance."""
+    return [f"best  {words.best(now, width - 6)}", f"now   {words.running(now)}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from textwrap import wrap
 from typing import Literal, TypeAlias, get_args
@@ -14,7 +15,7 @@ from textual.widgets import Static
 from autotune.display import wording
 from autotune.display.quiet import is_quiet
 from autotune.view import TrialView
-from tui import words
+from tui import bindings, words
 from tui.bridge import LogChanged, Watch, watch_log
 from tui.log_reader import LogNow
 from tui.run_now import RunNow
@@ -96,6 +97,11 @@ class TrialDetail(Vertical):
         self._found = f"{text!r} {at} of {num}" if num else f"{text!r} is not there"
         self._draw_tabs()
 
+    def toggle_wrap(self) -> None:
+        """Breaks long lines of the log into rows, or cuts them again."""
+        self.rows.wrap(on=not self.rows.is_wrapped)
+        self._draw_tabs()
+
     def log_text(self) -> str:
         """The log as it was read."""
         return "\n".join(self._log.lines)
@@ -114,7 +120,7 @@ class TrialDetail(Vertical):
         if trial is None:
             return Content.styled(_nothing_to_show(now), "$text-muted")
         if self.tab == "settings":
-            return Content("\n").join(story.configuration_lines(trial, now))
+            return Content("\n").join(story.configuration_lines(trial, now, width))
         lines: list[Content] = []
         for section in story.sections(trial, now, width - 2):
             lines.append(ruled(section.title, "", width))
@@ -142,7 +148,9 @@ class TrialDetail(Vertical):
             return "no log"
         rows = self.rows
         note = "following" if rows.is_following else f"{rows.num_new} new, end follows"
-        return " · ".join(part for part in (self._found, note) if part)
+        key = bindings.shown("trial.wrap")
+        wraps = f"{key} cuts" if rows.is_wrapped else f"{key} wraps" if rows.has_long else ""
+        return " · ".join(part for part in (self._found, wraps, note) if part)
 
     def _watch_the_log(self) -> None:
         trial, directory = self._trial, self._now.directory
@@ -198,7 +206,9 @@ def _wrapped(line: Content, width: int) -> list[Content]:
         return [Content.assemble("  ", line)]
     style = line.spans[0].style if line.spans else ""
     # A path goes on in the next row as a whole: half of one cannot be copied.
-    rows = wrap(line.plain, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
+    label = re.match(r"[a-z_ ]+?  +(?=\S)", line.plain)
+    indent = " " * (len(label[0]) if label and len(label[0]) <= width // 2 else 2)
+    rows = wrap(line.plain, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
     return [Content.styled(f"  {row}", style) for row in rows]
 
 

@@ -11,7 +11,7 @@ from autotune.configuration import Checkpointing, Configuration
 from autotune.display import output, wording
 from autotune.errors import ExitCode
 from autotune.events import Document
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 from probes.memory import read_num_cores
 from probes.ranks.room import check_room
 
@@ -54,7 +54,11 @@ def _text(document: Document, *, asks_for_local_sgd: bool) -> str:
     if averaging:
         rows.append(("averaging", averaging))
     lines = [f"{name:<10}{text}" for name, text in rows]
-    lines += ["", f"{len(candidates)} configurations to choose from", *_by_form(candidates)]
+    lines += [
+        "",
+        f"{counted(len(candidates), 'configuration')} to choose from",
+        *_by_form(candidates),
+    ]
     lines += summary.section(
         "Ruled out",
         [f"{out['what']}: {out['reason']}" for out in _objects(document["ruled_out"])],

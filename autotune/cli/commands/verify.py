@@ -13,7 +13,7 @@ from autotune.errors import DeviceError, ExitCode, UsageError
 from autotune.export import document
 from autotune.outcome import Interval, Speed
 from autotune.run_directory import RunDirectory, find
-from autotune.units import format_change, format_rate
+from autotune.units import counted, format_change, format_rate
 
 NUM_STEPS = 20
 NUM_WARMUP_STEPS = 2
@@ -52,7 +52,7 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
         NUM_STEPS - NUM_WARMUP_STEPS, configuration.local_sgd_steps
     )
     ranks = f" on {configuration.world_size} ranks" if configuration.world_size > 1 else ""
-    output.talk(f"Training {num_steps} steps with {name}{ranks} …")
+    output.talk(f"Training {counted(num_steps, 'step')} with {name}{ranks} …")
     timing = measure_script(
         place / name,
         num_steps=num_steps,
@@ -98,7 +98,7 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
     else:
         verdict = "✓ as promised" if holds else "✗ not as promised"
         output.data(
-            f"✓ {len(files)} files were read back by their consumers\n"
+            f"✓ {counted(len(files), 'file')} read back by their consumers\n"
             f"{verdict}: {name} trains{ranks} {_rate(speed.samples_per_s, interval)}, promised "
             f"were {_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
             f"({format_change(ratio)})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autotune import sureness
 from autotune.configuration import Configuration
 from autotune.export import launch
 from autotune.export.bundle import Bundle
@@ -21,7 +22,7 @@ from autotune.export.installed import Installed
 from autotune.export.report import of_ranks
 from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
-from autotune.units import format_bytes, format_change, format_rate, format_seconds
+from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
 from autotune.view import TrialView
 
 DASH = "–"
@@ -96,9 +97,11 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
         lines += [f"Keep **{bundle.configuration}**, the baseline.", ""]
     elif answer.speedup is not None:
         low, high = answer.speedup.ci95
+        doubt = sureness.doubt(answer.speedup.ci95)
         lines += [
             f"Train with **{bundle.configuration}**: {format_change(answer.speedup.value)} speed "
-            f"against the baseline (95 %: {format_change(low)} to {format_change(high)}).",
+            f"against the baseline (95 %: {format_change(low)} to {format_change(high)})"
+            f"{f', {doubt}' if doubt else ''}.",
             "",
         ]
     lines += [_line(row) for row in _table(bundle)]
@@ -246,7 +249,7 @@ def _file_table(files: Sequence[tuple[str, str]]) -> list[str]:
 
 def _evidence(bundle: Bundle, document: RecommendationDocument, installed: Installed) -> str:
     facts = bundle.facts
-    rows = "a stream" if facts.num_rows is None else f"{facts.num_rows} rows"
+    rows = "a stream" if facts.num_rows is None else counted(facts.num_rows, "row")
     lengths = (
         f", {facts.tokens_median} tokens in the median, {facts.tokens_max} at most"
         if facts.tokens_median is not None and facts.tokens_max is not None
@@ -259,7 +262,8 @@ def _evidence(bundle: Bundle, document: RecommendationDocument, installed: Insta
         f"Data: {rows}{lengths}.",
         f"Machine: {device_name(bundle.document)}.",
         f"Loop: {'Trainer' if bundle.driver == 'trainer' else 'Accelerate'}.",
-        f"Cost: {document.cost.trials} trials in {format_seconds(document.cost.wall_s)}.",
+        f"Cost: {counted(document.cost.trials, 'trial')} in "
+        f"{format_seconds(document.cost.wall_s)}.",
     ]
     if method is not None:
         items.append(f"Memory: {method}.")

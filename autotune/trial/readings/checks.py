@@ -17,6 +17,7 @@ from autotune.trial.protocol import CheckpointingTried, ParityFound
 from autotune.trial.readings.live_bytes import LiveBytes
 from autotune.trial.stepper import Driver, Stepper, TrainerStepper, make_stepper
 from autotune.trial.training_arguments import set_checkpointing, supported_checkpointing
+from autotune.units import counted
 from autotune.workload.facts import CheckpointingForm
 from autotune.workload.loaded import Batch, LoadedWorkload
 
@@ -65,7 +66,8 @@ def check_parity(
     for loss in losses:
         if not math.isfinite(loss):
             raise WorkloadError(
-                f"The loss of the model is {loss} on {num_rows} rows of the data, before any step.",
+                f"The loss of the model is {loss} on {counted(num_rows, 'row')} of the data, "
+                "before any step.",
                 "Look at the labels, the data and the weights: training would learn nothing.",
             )
     unused = _unused_parameters(stepper, parts[0])

@@ -21,7 +21,7 @@ from autotune.trial.failure import describe
 from autotune.trial.readings.live_bytes import LiveBytes
 from autotune.trial.readings.meter import DeviceLimitExceeded
 from autotune.trial.stepper import Stepper, TrainerStepper
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 from autotune.workload.loaded import Batch, repeat_to
 
 MOST_SAVED_BYTES = 2 * 1024**3
@@ -62,7 +62,9 @@ def try_interlude(
         batch = stepper.collate(repeat_to(stepper.workload.longest_rows(rows), rows))
         evaluation_bytes = total_bytes(lambda: _evaluate(stepper, batch))
     except Exception as error:  # noqa: BLE001  (whatever the user's code raises is told)
-        faults.append(f"an evaluation step of {rows} rows did not run: {describe(error)}")
+        faults.append(
+            f"an evaluation step of {counted(rows, 'row')} did not run: {describe(error)}"
+        )
     finally:
         stepper.model.train()
     fault = _why_not_saved(stepper, directory)

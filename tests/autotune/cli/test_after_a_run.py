@@ -153,7 +153,7 @@ def test_verify_holds_a_script_against_the_promise(
     assert main(["verify", "one"]) == 0
     assert places == [tmp_path / "exported", tmp_path / "exported" / "trainer.py"]
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "✓ 1 files were read back by their consumers"
+    assert first == "✓ 1 file read back by their consumers"
     assert second.startswith("✓ as promised: trainer.py trains 40.0 samples/s (95 %: ")
     assert second.endswith("promised were 40.0 samples/s (95 %: 39.6 to 40.4) (±0.0 %)")
 

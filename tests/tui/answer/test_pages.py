@@ -207,7 +207,7 @@ def test_confirmation_counts_its_measurements() -> None:
         ConfirmationContinued(num_rounds=1, most_rounds=8, speedup=1.6, speedup_ci95=(1.5, 1.7)),
     ]
     told = {s.what: s.text for s in without.stations(_now(events).view, is_alive=True)}
-    assert told["confirmation"] == "1 measurements so far"
+    assert told["confirmation"] == "1 measurement so far"
 
 
 def test_files_are_previewed_as_they_stand(tmp_path: Path) -> None:
