@@ -22,9 +22,10 @@ from autotune.events import (
 from autotune.export import document
 from autotune.export.bundle import Bundle
 from autotune.export.write import FILE_NAMES, ExportedFile, write
+from autotune.folding import view_of
 from autotune.run_directory import RunDirectory
 from autotune.search.session import Session
-from autotune.view import RunView, view_of
+from autotune.view import RunView
 from autotune.workload.facts import WorkloadFacts
 from autotune.workload.spec import WorkloadSpec
 from probes.ranks.meeting import split

@@ -1,7 +1,7 @@
 """What happened in a run, as facts in the past tense.
 
 Every event goes to the journal, flushed to disk, before anybody acts on it; only `TrialProgressed`
-is coalesced and may be dropped. `autotune.view.fold` turns a list of events into what is shown.
+is coalesced and may be dropped. `autotune.folding.fold` turns a list of events into what is shown.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from autotune.errors import (
 from autotune.events import (
     Document,
 )
+from autotune.folding import fold, view_of
 from autotune.journal import Journal
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
@@ -26,7 +27,7 @@ from autotune.search.preparation import prepare_job, trial_plan, worker_pool
 from autotune.search.session import Session
 from autotune.search.trials import TrialResult, run_trial
 from autotune.starting import check_link
-from autotune.view import RunView, TrialView, fold, view_of
+from autotune.view import RunView, TrialView
 from probes.machine import Machine, machine_adapter
 
 

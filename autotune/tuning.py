@@ -31,6 +31,7 @@ from autotune.events import (
     RunEnded,
     RunStarted,
 )
+from autotune.folding import fold
 from autotune.journal import Journal
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
@@ -47,7 +48,7 @@ from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
 from autotune.search.studies import storage_faults
 from autotune.starting import library_versions
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from autotune.workload.spec import Capsule
 
 PART_FOR_NOISE = 0.25

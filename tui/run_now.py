@@ -14,9 +14,10 @@ from autotune.display import standing, wording
 from autotune.display.standing import Beginning
 from autotune.errors import JournalError
 from autotune.events import Record, TrialProgressed
+from autotune.folding import fold
 from autotune.journal import Tail
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, fold, without_engine
+from autotune.view import RunView, without_engine
 
 Form: TypeAlias = Literal["empty", "running", "failed", "finished"]
 """Which of its four designed looks a screen has."""

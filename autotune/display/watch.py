@@ -18,8 +18,9 @@ from autotune import control, journal
 from autotune.display.base import Display
 from autotune.display.quiet import is_quiet
 from autotune.events import TrialProgressed
+from autotune.folding import fold
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, fold
+from autotune.view import RunView
 
 QUIET_POLL_S = 0.4
 """How much longer to wait between two looks while a trial's speed is measured on a CPU."""

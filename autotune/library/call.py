@@ -25,6 +25,7 @@ from autotune.errors import (
     UsageError,
     WorkloadError,
 )
+from autotune.folding import view_of
 from autotune.goal import Budget, Goal
 from autotune.library import notebook, ranks, stored
 from autotune.library.checks import check, maker_of, path_of
@@ -36,7 +37,7 @@ from autotune.run_directory import RunDirectory, is_full
 from autotune.sharing import check_shared, shared_goal
 from autotune.sound import check_request
 from autotune.starting import check_link, engine_environment, prepare, start_engine
-from autotune.view import RunView, view_of
+from autotune.view import RunView
 from autotune.workload.live.capture import FILE_NAME, capture, import_path
 from autotune.workload.live.identity import digest_of
 from autotune.workload.live.job import Job, base_trainer, job_of_parts, job_of_trainer

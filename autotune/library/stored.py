@@ -9,11 +9,12 @@ from pathlib import Path
 from autotune import lease
 from autotune import request as requests
 from autotune.errors import JournalError
+from autotune.folding import view_of
 from autotune.library.recommendation import Recommendation
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, list_runs
 from autotune.starting import library_versions
-from autotune.view import RunView, view_of
+from autotune.view import RunView
 from autotune.workload.spec import Capsule
 from probes import store
 from probes.devices import nvml

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from autotune.display import wording
 from autotune.events import Event, HoldChanged, NoteAdded, Record, RunEnded
-from autotune.view import RunView, fold
+from autotune.folding import fold
+from autotune.view import RunView
 from tests.testing import runs
 
 

@@ -11,9 +11,9 @@ import pytest
 from autotune.cli import summary
 from autotune.display import wording
 from autotune.events import Event, Record, TrialProgressed
+from autotune.folding import fold
 from autotune.outcome import Failed, Measured, Speed
 from autotune.sense import is_possible, possible
-from autotune.view import fold
 from tests.testing import runs
 from tui.pictures import best_so_far, heat_map, memory_speed
 from tui.pictures.bars import bar, sparkline

@@ -8,7 +8,7 @@ import pytest
 
 from autotune import sureness
 from autotune.display import wording
-from autotune.view import fold
+from autotune.folding import fold
 from tests.tui import answers, stories
 from tui import words
 from tui.run_now import RunNow

@@ -19,6 +19,7 @@ from autotune import request as requests
 from autotune.errors import UsageError
 from autotune.events import NoiseScaleMeasured, Origin, ProbeStarted
 from autotune.export.document import read as read_document
+from autotune.folding import fold, view_of
 from autotune.goal import Goal
 from autotune.journal import Journal, read
 from autotune.run_directory import RunDirectory
@@ -31,7 +32,7 @@ from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
 from autotune.tuning import _engine, _know_the_baseline, _reserve_s, run_engine
-from autotune.view import RunView, TrialView, fold, view_of
+from autotune.view import RunView, TrialView
 from tests.autotune.trial.fake_worker import FACTS
 from tests.testing import jobs, landscapes, runs
 from tests.testing.landscape_engine import LandscapePool

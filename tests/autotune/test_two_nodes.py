@@ -13,10 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotune.folding import fold
 from autotune.journal import read
 from autotune.outcome import Failed, Measured, OutOfMemory
 from autotune.search.link import link_in
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from probes.kills import read_memory_kills
 from tests.autotune.trial.processes import wait_for
 from tests.testing import jobs, links

@@ -25,8 +25,9 @@ from autotune.events import (
     WarningRaised,
     record_adapter,
 )
+from autotune.folding import fold
 from autotune.outcome import Stopped
-from autotune.view import RunView, bytes_of, fold, without_engine
+from autotune.view import RunView, bytes_of, without_engine
 from probes.link import Link
 from tests.testing import runs
 

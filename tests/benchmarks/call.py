@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from autotune.errors import AutotuneError
+from autotune.folding import fold
 from autotune.journal import read
 from autotune.run_directory import RunDirectory
-from autotune.view import fold
 from tests.benchmarks.harness import Context, Reading, Report, Row, Verdict, say
 from tests.benchmarks.jobs import DATA, minilm
 

@@ -7,24 +7,28 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import psutil
 from pydantic import JsonValue
 
 from autotune import lease
 from autotune.errors import AutotuneError
 from autotune.events import RunStarted, record_adapter
-from autotune.outcome import Measured
+from autotune.outcome import Measured, Outcome
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, write_json
+from autotune.search.confirm import steps_per_block
+from autotune.search.contestant import Contestant
 from autotune.search.engine import Engine
-from autotune.search.evidence.finished import FinishedTrial
+from autotune.search.evidence.finished import FinishedTrial, MeasuredTrial
 from autotune.search.evidence.history import History
 from autotune.search.evidence.statistics import ratio_of_times
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
+from autotune.search.trials import TrialResult
 from tests.benchmarks.grid import session_of
 from tests.benchmarks.harness import (
     Context,
@@ -51,6 +55,8 @@ BYTES_PER_S = 25 * 1024
 WIDE = (140, 40)
 WITHIN = 0.02
 SETTLED_AT = 0.03
+NUM_PAIRS = 40
+CATCH_UP_S = 0.5
 _CLI = "autotune"
 
 
@@ -243,6 +249,10 @@ class _Trials:
         self.engine.history = _nothing_known(self.job)
         return self.engine.run(self.job.space.baseline, "search", "measured again and again")
 
+    def continued(self) -> _Continued:
+        """The same in a process that trains on."""
+        return _Continued(self.engine, self.one())
+
 
 @contextlib.contextmanager
 def _trials(context: Context) -> Iterator[_Trials]:
@@ -336,51 +346,114 @@ def _slow_end(seconds: Sequence[float]) -> Reading:
 
 
 def _ties(context: Context, trials: _Trials, details: dict[str, JsonValue]) -> Iterator[Row]:
-    """Trials with and without the UI attached, by turns."""
-    num_pairs = 1 if context.quick else 10
-    say(f"runs {num_pairs} trials with the terminal UI and as many without")
+    """Steps of one process, while the UI that is attached to its run works and while it rests.
+
+    Two processes of one configuration differ by some per cent for as long as they live, which is
+    more than what is looked for here.
+    """
+    num_pairs = 2 if context.quick else NUM_PAIRS
+    say(f"trains {2 * num_pairs} blocks of steps, the terminal UI stopped in every other one")
     watched: list[float] = []
     alone: list[float] = []
-    for pair in range(num_pairs):
-        order: list[Callable[[], tuple[float, ...]]] = [
-            lambda: _watched(trials),
-            lambda: _step_times(trials.one()),
-        ]
-        first = pair % 2
-        times = {place: order[place]() for place in (first, 1 - first)}
-        # The n-th step of every trial trains on the same rows.
-        num_steps = min(len(times[0]), len(times[1]))
-        watched += times[0][:num_steps]
-        alone += times[1][:num_steps]
-    details["steps_watched_s"], details["steps_alone_s"] = list(watched), list(alone)
+    with contextlib.closing(trials.continued()) as trial, _read(trials.session.run) as terminal:
+        block_steps = steps_per_block(trial.measured_before.speed.step_s, is_forked=False)
+        trial.begin()
+        for pair in range(num_pairs):
+            for is_watched in (pair % 2 == 0, pair % 2 == 1):
+                with contextlib.nullcontext() if is_watched else _stopped(terminal):
+                    # What it missed while it was stopped it shows before anything is timed.
+                    time.sleep(CATCH_UP_S)
+                    (watched if is_watched else alone).append(trial.block(block_steps))
+        trial.end()
+    details["watched_s_per_sample"], details["alone_s_per_sample"] = [*watched], [*alone]
     ratio = ratio_of_times(watched, alone)
     yield Row(
-        what="samples/s of a trial with the terminal UI attached, over that without",
+        what="samples/s of a trial with the terminal UI attached, over that with the UI stopped",
         reading=Reading.of_ratio(ratio),
         target=f"1 within {WITHIN * 100:g} %",
         verdict=judge_promise(ratio, within=WITHIN, settled_at=SETTLED_AT),
     )
 
 
-def _watched(trials: _Trials) -> tuple[float, ...]:
-    terminal = _shown(trials.session.run)
+class _Continued:
+    """A trial that trains on and on in one process, a block of steps at a time."""
+
+    def __init__(self, engine: Engine, trial: FinishedTrial) -> None:
+        if not isinstance(trial.outcome, Measured):
+            raise AutotuneError(f"A trial was not measured: {json.dumps(str(trial.outcome))}")
+        self.measured_before = trial.outcome
+        self._engine = engine
+        self._contestant = Contestant(
+            engine=engine,
+            number=engine.take_number(),
+            trial=MeasuredTrial(
+                number=trial.number,
+                purpose=trial.purpose,
+                configuration=trial.configuration,
+                measured=trial.outcome,
+            ),
+            stays=True,
+            is_forked=False,
+            is_baseline=False,
+        )
+
+    def begin(self) -> None:
+        """Has its process ready, and says that the trial begins."""
+        self._contestant.announce()
+        self._contestant.launch()
+        self._must_hold(self._contestant.enter())
+
+    def block(self, num_steps: int) -> float:
+        """Seconds per sample of the next steps."""
+        self._must_hold(self._contestant.block(num_steps))
+        return self._contestant.s_per_sample[-1]
+
+    def end(self) -> None:
+        """Writes it down."""
+        made, steps_s = self._contestant, self._contestant.steps_s
+        result = TrialResult(
+            outcome=made.measured(), wall_s=made.wall_s, overhead_s=made.wall_s - steps_s
+        )
+        self._engine.finished(made.number, made.configuration, "confirm", result)
+
+    def close(self) -> None:
+        """Ends its process."""
+        self._contestant.close()
+
+    def _must_hold(self, fault: Outcome | None) -> None:
+        if fault is not None:
+            raise AutotuneError(f"A trial did not hold: {json.dumps(str(fault))}")
+
+
+@contextlib.contextmanager
+def _read(run: RunDirectory) -> Iterator[Terminal]:
+    """The run on a terminal that somebody reads: another would hold up whoever writes to it."""
+    terminal = _shown(run)
     ended = threading.Event()
 
     def read() -> None:
-        # A terminal that nobody reads would hold up whoever writes to it.
         while not ended.is_set():
             terminal.read_for(0.2)
 
     reader = threading.Thread(target=read)
     reader.start()
-    times = _step_times(trials.one())
-    ended.set()
-    reader.join()
-    _leave(terminal)
-    return times
+    try:
+        yield terminal
+    finally:
+        ended.set()
+        reader.join()
+        _leave(terminal)
 
 
-def _step_times(trial: FinishedTrial) -> tuple[float, ...]:
-    if not isinstance(trial.outcome, Measured):
-        raise AutotuneError(f"A trial was not measured: {json.dumps(str(trial.outcome))}")
-    return trial.outcome.speed.step_times_s
+@contextlib.contextmanager
+def _stopped(terminal: Terminal) -> Iterator[None]:
+    """The UI does nothing at all meanwhile."""
+    processes = psutil.Process(terminal.process).children(recursive=True)
+    assert processes, "the UI is a child of the command line"
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()

@@ -14,6 +14,7 @@ from autotune import starting
 from autotune.delivery import bundle_of
 from autotune.errors import AutotuneError
 from autotune.export.bundle import Bundle
+from autotune.folding import fold
 from autotune.goal import Budget, Goal
 from autotune.journal import Journal, read
 from autotune.planning import machine_of
@@ -22,7 +23,7 @@ from autotune.run_directory import RunDirectory
 from autotune.search.preparation import worker_pool
 from autotune.search.session import Session
 from autotune.trial.pool import WorkerPool
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from tests.benchmarks.harness import Context, say
 from tests.benchmarks.jobs import QUICK_GLOBAL_BATCH_SIZE, REVIEWS
 

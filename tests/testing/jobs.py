@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.folding import fold
 from autotune.goal import Budget, Goal
 from autotune.journal import Journal
 from autotune.request import Request
@@ -18,7 +19,7 @@ from autotune.search.evidence.history import History
 from autotune.search.preparation import Prepared, prepare_job
 from autotune.search.session import Session
 from autotune.search.strategy import make_strategy
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from autotune.workload.spec import Columns, WorkloadSpec
 from tests.testing import tiny_models
 

@@ -20,6 +20,7 @@ from typing import cast
 from autotune import request as requests
 from autotune import storage_url
 from autotune.events import RunEnded
+from autotune.folding import fold
 from autotune.goal import Budget
 from autotune.journal import Journal, read
 from autotune.outcome import Measured, Outcome, Stopped
@@ -35,7 +36,7 @@ from autotune.search.trials import TrialPlan
 from autotune.starting import engine_environment
 from autotune.trial.pool import WorkerPool
 from autotune.trial.protocol import Command, MeasureMemory, MemoryMeasured, SpeedMeasured
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from autotune.workload.spec import WorkloadSpec
 from tests.testing import runs
 from tests.testing.studies import LANDSCAPE

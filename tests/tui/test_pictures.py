@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.view import RunView, fold
+from autotune.folding import fold
+from autotune.view import RunView
 from tests.testing import runs
 from tests.tui import answers, stories
 from tui.pictures import best_so_far, heat_map, legend, memory_speed

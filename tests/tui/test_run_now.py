@@ -16,9 +16,9 @@ from autotune.display import standing
 from autotune.display.quiet import is_quiet
 from autotune.errors import JournalError
 from autotune.events import NoteAdded, record_adapter
+from autotune.folding import fold
 from autotune.journal import Tail
 from autotune.run_directory import RunDirectory
-from autotune.view import fold
 from tests.testing import runs
 from tests.tui import stories
 from tui import words

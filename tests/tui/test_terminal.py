@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from autotune import journal, lease
+from autotune.folding import fold
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from tests.testing.terminal import Terminal
 from tests.tui import stories
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotune.events import Document, Origin, SpacePlanned
+from autotune.folding import fold
 from autotune.outcome import Exchange, Measured
-from autotune.view import RunView, TrialView, fold
+from autotune.view import RunView, TrialView
 from tests.testing import runs
 from tests.tui import answers, stories
 from tui import words

@@ -20,12 +20,13 @@ from autotune.events import (
     TrialFinished,
     TrialReceived,
 )
+from autotune.folding import fold
 from autotune.outcome import PROCESS_ALONE, Failed, Interlude, Measured, OutOfMemory
 from autotune.search.evidence.closing import with_trials
 from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.foreseen import with_foresight
 from autotune.search.evidence.history import History, finished_trials
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from tests.autotune.cost.memory.traces import step, traced
 from tests.autotune.export import bundles
 from tests.testing import runs

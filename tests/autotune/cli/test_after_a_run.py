@@ -21,12 +21,13 @@ from autotune.export import write
 from autotune.export.running import rerun
 from autotune.export.running.rerun import ScriptTiming
 from autotune.export.write import ExportedFile
+from autotune.folding import fold
 from autotune.journal import read
 from autotune.outcome import Outcome, OutOfMemory
 from autotune.request import Request
 from autotune.run_directory import RunDirectory
 from autotune.search.trials import TrialResult
-from autotune.view import TrialView, fold
+from autotune.view import TrialView
 from probes.machine import machine_adapter
 from tests.autotune.test_delivery import finished
 from tests.testing import runs

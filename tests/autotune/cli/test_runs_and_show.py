@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from autotune import lease
 from autotune.cli.app import main
 from autotune.display import standing
-from autotune.events import RecommendationMade, RunEnded
+from autotune.events import Confirmed, RecommendationMade, RunEnded
 from autotune.lease import Lease
 from autotune.run_directory import RunDirectory, write_json
 from tests.testing import runs
@@ -107,6 +107,19 @@ def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
     assert "  change  +60 % samples/s over 8×8 (95 %: +50 % to +70 %)" in lines
     assert "  - least memory: 8×8, 40.0 samples/s, 2.00 GiB" in lines
     assert "  trainer.py  read by Python" in lines
+
+
+def test_show_marks_a_gain_that_is_not_settled(root: Path, capsys: Captured) -> None:
+    ending = [
+        replace(event, settled=False) if isinstance(event, Confirmed) else event
+        for event in runs.ending("one", root / "out")
+    ]
+    runs.write_run(root, "one", [*runs.searching("one"), *ending])
+    assert main(["show", "one"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "  change  +60 % samples/s over 8×8 (95 %: +50 % to +70 %), not settled" in lines
+    (proof,) = (line for line in lines if line.startswith("proof "))
+    assert "measured again beside the baseline, not settled: +60 %" in proof
 
 
 def test_show_json_is_the_public_document(root: Path, capsys: Captured) -> None:

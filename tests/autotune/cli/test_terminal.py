@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from autotune import journal, lease
+from autotune.folding import fold
 from autotune.run_directory import RunDirectory
-from autotune.view import fold
 from tests.testing.terminal import Terminal
 
 

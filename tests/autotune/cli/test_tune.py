@@ -17,8 +17,8 @@ import pytest
 from autotune import journal, starting
 from autotune.cli import documents
 from autotune.cli.app import main
+from autotune.folding import fold
 from autotune.run_directory import RunDirectory
-from autotune.view import fold
 from tests.testing import fake_engine, runs
 
 Captured = pytest.CaptureFixture[str]

@@ -34,8 +34,9 @@ from autotune.events import (
     TrialStarted,
     WarningRaised,
 )
+from autotune.folding import fold
 from autotune.outcome import Failed, Stopped, TimedOut
-from autotune.view import RunView, fold, without_engine
+from autotune.view import RunView, without_engine
 from tests.testing import runs
 
 ODD = "[bold]not markup[/bold] [/x]\x1b[2J\rsecond\nline \x1b]0;title\x07漢字"

@@ -21,8 +21,8 @@ from autotune.display.none import NoDisplay
 from autotune.display.quiet import is_quiet
 from autotune.display.watch import _Stopper
 from autotune.events import Event, TrialProgressed, TrialStarted
+from autotune.folding import fold
 from autotune.run_directory import RunDirectory
-from autotune.view import fold
 from tests.testing import runs
 
 PATH = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])

@@ -20,10 +20,10 @@ from transformers import Trainer
 import autotune
 from autotune import control
 from autotune.errors import NothingFeasible, UsageError
+from autotune.folding import fold
 from autotune.journal import read
 from autotune.library import stored
 from autotune.run_directory import RunDirectory
-from autotune.view import fold
 from tests.testing import examples, live
 from tests.testing.tuned import ROOT, SHORT, Tuned, tune_once
 from tests.testing.untouched import Snapshot

@@ -13,6 +13,7 @@ import pytest
 from autotune.configuration import Configuration
 from autotune.errors import WorkloadError
 from autotune.events import Confirmed
+from autotune.folding import fold
 from autotune.journal import Journal
 from autotune.outcome import Measured, Stopped
 from autotune.run_directory import RunDirectory
@@ -31,7 +32,6 @@ from autotune.trial.protocol import (
     OpenSpeed,
     SpeedMeasured,
 )
-from autotune.view import fold
 from tests.testing.landscapes import MIB, make_space, measured
 
 SPACE = make_space(24)

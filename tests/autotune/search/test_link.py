@@ -10,6 +10,7 @@ from typing import cast
 import pytest
 
 from autotune.events import LinkProbed, MachineProbed, WarningRaised
+from autotune.folding import fold
 from autotune.journal import Journal, read
 from autotune.outcome import Stopped, TimedOut
 from autotune.request import Request
@@ -18,7 +19,7 @@ from autotune.search.link import know_link, link_in
 from autotune.search.preparation import Prepared
 from autotune.search.session import Session
 from autotune.trial.protocol import LinkMeasured, MeasureLink
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from probes.collectives.said import Said, Started
 from probes.link import Exchange
 from probes.machine import Machine, machine_adapter

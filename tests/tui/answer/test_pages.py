@@ -11,9 +11,10 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from autotune.events import ConfirmationContinued, Event, RunEnded
+from autotune.folding import fold
 from autotune.outcome import Failed
 from autotune.run_directory import RunDirectory
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from tests.testing import runs
 from tests.tui import answers, stories
 from tui.answer import files, pages, verdict, without

@@ -10,8 +10,9 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from autotune.events import LocalSGDPredicted, WarningRaised
+from autotune.folding import fold
 from autotune.outcome import Exchange
-from autotune.view import RunView, fold
+from autotune.view import RunView
 from tests.testing import runs
 from tests.tui import machines, stories
 from tui.machine import found, pages

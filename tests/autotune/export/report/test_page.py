@@ -127,6 +127,16 @@ def test_an_answer_that_changes_nothing_says_so() -> None:
     assert "speed against the baseline" not in section(text, "Answer")
 
 
+def test_a_gain_that_may_be_none_says_so() -> None:
+    made = bundle()
+    wide: Any = copy.deepcopy(made.document)
+    wide["recommendation"]["speedup"]["ci95"] = [0.9, 2.2]
+    assert (
+        "+40 % speed against the baseline (95 %: −10 % to +120 %), not settled, perhaps no "
+        "difference."
+    ) in section(render(replace(made, document=wide)), "Answer")
+
+
 def test_a_baseline_without_readings() -> None:
     made = bundle()
     odd: Any = copy.deepcopy(made.document)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from autotune.configuration import Checkpointing, Configuration
 from autotune.events import TrialFinished
+from autotune.folding import fold
 from autotune.journal import Journal, read
 from autotune.outcome import Failed, Measured, Outcome, OutOfMemory, Stopped, TimedOut
 from autotune.search.evidence.closing import with_trial, with_trials
 from autotune.search.evidence.finished import FinishedTrial
 from autotune.search.evidence.history import History, finished_trials
-from autotune.view import fold
 from tests.testing.landscapes import FORMS, MIB, make_space, measured
 
 SPACE = make_space(24)

@@ -10,10 +10,10 @@ import pytest
 from autotune import starting
 from autotune.errors import ExitCode, UsageError
 from autotune.events import StudyOpened
+from autotune.folding import fold
 from autotune.journal import read
 from autotune.run_directory import RunDirectory
 from autotune.search.studies.storage_faults import check
-from autotune.view import fold
 from tests.testing import postgresql
 from tests.testing.runs import demo_request
 from tests.testing.studies import (
