@@ -44,7 +44,7 @@ CONTEST_S = 200.0
 SLOWER_PERCENT = 3.0
 UPPER_PERCENT = 5.0
 LEAST_ROUNDS_LOST = 12
-"""Fewer rounds beat nobody: looked at after each of them, an interval excludes too much too soon."""
+"""Fewer beat nobody: an interval that is looked at after every round excludes much too soon."""
 
 
 def run(context: Context) -> Report:
