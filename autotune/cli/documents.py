@@ -8,9 +8,9 @@ from pydantic import JsonValue
 
 from autotune.display import standing
 from autotune.errors import AutotuneError
+from autotune.folding import view_of as view_of
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView, TrialView, without_engine
-from autotune.view import view_of as view_of
 
 SCHEMA = 1
 
