@@ -233,7 +233,7 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
         case Confirmed():
             return replace(view, confirmed=event) if is_possible(event) else view
         case RecommendationMade():
-            return replace(view, recommendation=event.document)
+            return replace(view, recommendation=event.document, stage="exporting")
         case FilesExported():
             return replace(view, exported=event)
         case WarningRaised():

@@ -40,7 +40,9 @@ from autotune.events import (
 from autotune.outcome import Measured, Outcome, Purpose
 from autotune.pauses import Pause, worked_s
 
-Stage: TypeAlias = Literal["new", "probing", "loading", "searching", "confirming", "done"]
+Stage: TypeAlias = Literal[
+    "new", "probing", "loading", "searching", "confirming", "exporting", "done"
+]
 """Where a run stands."""
 
 

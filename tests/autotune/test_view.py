@@ -13,6 +13,7 @@ from autotune.events import (
     NoteAdded,
     Origin,
     ProbeStarted,
+    RecommendationMade,
     Record,
     RegionClosed,
     RunEnded,
@@ -135,6 +136,8 @@ def test_stages_follow_the_events() -> None:
     assert stages == ["probing", "loading", "loading", "loading", "searching"]
     confirming = runs.trial(3, runs.BEST, runs.measured(1.0), "confirm")[0]
     assert fold(runs.records([*opening, confirming])).stage == "confirming"
+    made = RecommendationMade(document=runs.answer("one"))
+    assert fold(runs.records([*opening, confirming, made])).stage == "exporting"
 
 
 def test_progress_belongs_to_the_running_trial_alone() -> None:

@@ -12,10 +12,12 @@ from autotune.view import RunView
 from tui.answer.read import Answer, Offer, Readings
 
 
-def headline(answer: Answer) -> str:
+def headline(answer: Answer, view: RunView) -> str:
     """What to do, in one line."""
     if answer.is_baseline:
-        return f"keep {answer.configuration}: what you have is the best that was found"
+        tried = any(t.measured is not None and t.purpose == "search" for t in view.trials)
+        why = "what you have is the best that was found" if tried else "nothing else was measured"
+        return f"keep {answer.configuration}: {why}"
     return f"use {answer.configuration} instead of {answer.baseline.configuration}"
 
 

@@ -116,7 +116,7 @@ class ExportScreen(RunScreen):
             return [pages.title_without(now), cause or f"best  {words.best(now, width - 6)}"]
         num_written = sum(one.path is not None for one in self._files)
         return [
-            verdict.headline(self._answer),
+            verdict.headline(self._answer, now.view),
             verdict.speed(self._answer, now.view.confirmed),
             f"{counted(num_written, 'file')} written" if num_written else "no file is written yet",
         ]
@@ -162,7 +162,7 @@ class ExportScreen(RunScreen):
             self._update("head", pages.no_answer(now, width))
         else:
             taken = f"taking {offer.title}: {offer.configuration}"
-            rule.tell(title=verdict.headline(answer) if offer.kind is None else taken)
+            rule.tell(title=verdict.headline(answer, now.view) if offer.kind is None else taken)
             self._show_answer(answer, offer, now.view, width)
         self._doing.show()
 

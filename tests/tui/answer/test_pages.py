@@ -59,7 +59,7 @@ def test_no_row_is_wider_than_its_place(width: int) -> None:
 
 def test_the_difference_comes_first() -> None:
     answer = _answer()
-    assert verdict.headline(answer) == "use 32×2 instead of 8×8"
+    assert verdict.headline(answer, RunView()) == "use 32×2 instead of 8×8"
     text = _joined(pages.head(answer, answers.confirmed(), 138))
     assert text == (
         "speed +67 % (95 %: +62 % to +73 %, 6 pairs): 41.8 samples/s instead of 25.0 "
@@ -89,7 +89,11 @@ def test_ties_assumptions_and_keeping_what_there_is() -> None:
     averaged = _answer(efficiency=0.95)
     assert verdict.learning(averaged).endswith("teaches 95 % (86 to 100 %, assumed)")
     same = _answer(chosen=stories.TRIALS[0][0])
-    assert verdict.headline(same).startswith("keep 8×8")
+    searched = fold(stories.records(stories.searching()))
+    best = "keep 8×8: what you have is the best that was found"
+    assert verdict.headline(same, searched) == best
+    # Then it is no more than what was there to be measured.
+    assert verdict.headline(same, RunView()) == "keep 8×8: nothing else was measured"
     assert verdict.speed(same, None) == "41.8 samples/s (95 %: 41.0 to 42.6)"
     assert "nothing: it is what you have now" in _joined(pages.changes(same, same.offers[0], 78))
     assert verdict.sureness(None) == "not measured again"
