@@ -149,6 +149,8 @@ def _apply(view: RunView, trials: _Trials, record: Record) -> RunView:
                 probing=None,
                 progress=None,
                 held=False,
+                # The engine that takes it up says anew why its search ended.
+                search_ended=None,
                 ended=None,
             )
         case ProbeStarted():

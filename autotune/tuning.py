@@ -18,7 +18,7 @@ from pathlib import Path
 from autotune import lease, storage_url
 from autotune import request as requests
 from autotune.advice.document import document
-from autotune.advice.nothing import nothing_fits
+from autotune.advice.nothing import none_is_predicted_to_fit, nothing_fits
 from autotune.delivery import export_run
 from autotune.errors import (
     AutotuneError,
@@ -33,7 +33,7 @@ from autotune.events import (
 )
 from autotune.folding import fold
 from autotune.journal import Journal
-from autotune.outcome import Stopped, TimedOut
+from autotune.outcome import Failed, Stopped, TimedOut
 from autotune.request import Request
 from autotune.run_directory import RunDirectory, is_want_of_room
 from autotune.search.averaging import efficiencies, local_sgd_model, try_local_sgd
@@ -127,10 +127,15 @@ def _tune(session: Session, request: Request) -> RunEnded:
     """Probe, load, check, search, confirm, recommend, export."""
     view = fold(session.journal.records)
     session.emit(_run_started(session, request, resumed=view.started is not None))
-    if view.recommendation is not None and view.ended is not None and view.ended.exit_code == 0:
-        if request.out is not None and not _is_exported_to(view, _out(session, request)):
+    if view.recommendation is not None:
+        # Of a run that has its answer nothing can be missing but the files and the last word.
+        is_finished = view.ended is not None and view.ended.exit_code == 0
+        is_wanted = request.out is not None or not is_finished
+        if is_wanted and not _is_exported_to(view, _out(session, request)):
             _export(session, request)
-        return RunEnded(reason="finished before", exit_code=ExitCode.OK)
+        return RunEnded(
+            reason="finished before" if is_finished else "finished", exit_code=ExitCode.OK
+        )
     storage_faults.check(request.storage)
     with prepare_job(session, request) as job:
         if job is None:
@@ -203,6 +208,9 @@ def _know_the_baseline(engine: Engine) -> None:
 def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
     """Why there is no verdict: nothing works, or the budget was too small."""
     if not engine.history.measured and _ran_out_of_time(engine.history):
+        foreseen = none_is_predicted_to_fit(engine.history, job.usable_bytes)
+        if foreseen is not None:
+            return NothingFeasible(*foreseen)
         return Unconfirmed(
             "The budget ended before any configuration could be measured.",
             "Give more with --budget, and see that nothing else keeps this machine busy.",
@@ -216,8 +224,11 @@ def _unconfirmed(engine: Engine, job: Prepared) -> AutotuneError:
 
 
 def _ran_out_of_time(history: History) -> bool:
-    """Whether time is the only reason why nothing was measured."""
-    return all(isinstance(t.outcome, TimedOut | Stopped) for t in history.trials)
+    """Whether time is the only reason why nothing was measured: a killed process shows nothing."""
+    outcomes = [t.outcome for t in history.trials]
+    killed = [o for o in outcomes if isinstance(o, Failed) and o.is_killed]
+    others = [o for o in outcomes if isinstance(o, TimedOut | Stopped)]
+    return len(killed) + len(others) == len(outcomes) and (not killed or bool(others))
 
 
 def _engine(

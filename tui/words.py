@@ -76,7 +76,11 @@ def trial_count(now: RunNow) -> str:
     view = now.view
     if not view.trials:
         return ""
-    of = f"/{view.budget_trials}" if view.budget_trials else ""
+    most = view.budget_trials
+    if most and view.space is not None:
+        # More than there are cannot be tried.
+        most = min(most, max(len(view.space.candidates), view.num_search_trials))
+    of = f"/{most}" if most else ""
     return f"trial {view.num_search_trials}{of}"
 
 
@@ -154,8 +158,7 @@ def how_to_go_on(now: RunNow) -> str:
     """The command that goes on with a run that ended early; empty where there is none."""
     if now.directory is None or now.form != "failed" or now.trouble is not None:
         return ""
-    is_over = now.view.recommendation is not None or now.state == "nothing feasible"
-    return "" if is_over else now.directory.resume_command
+    return "" if now.state == "nothing feasible" else now.directory.resume_command
 
 
 def lost(now: RunNow) -> str:
@@ -232,7 +235,7 @@ def running(now: RunNow) -> str:
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
     where = f"  {_progress(view.progress)}" if view.progress else ""
-    rests = "  (screen rests)" if is_quiet(view) else ""
+    rests = "  (timed: the screen rests)" if is_quiet(view) else ""
     return f"#{trial.number}  {short(trial.configuration)}{where}{rests}"
 
 

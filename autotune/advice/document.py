@@ -16,8 +16,8 @@ from autotune.request import Request
 from autotune.search.averaging import local_sgd_model
 from autotune.search.batch_size import efficiency_of, noise_of
 from autotune.search.evidence.foreseen import evaluation_size
-from autotune.search.evidence.history import History
-from autotune.search.evidence.ranking import AlternativeKind
+from autotune.search.evidence.history import History, measured_again
+from autotune.search.evidence.ranking import ALTERNATIVE_FRACTION, AlternativeKind
 from autotune.trial.environment import shared
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
@@ -223,13 +223,27 @@ def _alternatives(
 ) -> list[JsonValue]:
     """Other configurations that somebody may prefer, by the trials of the search.
 
-    What was measured again beside the chosen one and did not win is left out where speed is its
-    only merit: the search's reading of it has been overtaken.
+    What was measured again beside the chosen one is told by those rounds, which overtake the
+    search: it is left out where speed was its only merit, or where it turned out too slow.
     """
     trial = next((t for t in history.measured if t.configuration == chosen), None)
     if trial is None:
         return []
+    baseline = history.space.baseline
+    again = {t.configuration: t for t in measured_again(view)}
     beaten = {t.configuration for t in view.trials if t.purpose == "confirm"} - {chosen}
+    rounds = history.standing_of(again.values())
+    found = []
+    for other in history.standing.alternatives(trial, baseline):
+        configuration = other.trial.configuration
+        if configuration == chosen or (other.kind == "fastest" and configuration in beaten):
+            continue
+        if configuration in again and chosen in again:
+            mine, own = again[configuration], again[chosen]
+            if rounds.ratio(mine, own).value < 1 - ALTERNATIVE_FRACTION:
+                continue
+            other = rounds.alternative(other.kind, mine, own, baseline)
+        found.append(other)
     return [
         {
             "kind": other.kind,
@@ -238,7 +252,5 @@ def _alternatives(
             "sample_efficiency": efficiency(other.trial.configuration),
             "reason": other.reason,
         }
-        for other in history.standing.alternatives(trial, history.space.baseline)
-        if other.trial.configuration != chosen
-        and not (other.kind == "fastest" and other.trial.configuration in beaten)
+        for other in found
     ]

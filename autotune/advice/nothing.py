@@ -6,7 +6,7 @@ from collections import Counter
 
 from autotune.outcome import PROCESS_ALONE, Measured, Outcome, OutOfMemory
 from autotune.search.evidence.history import History
-from autotune.units import format_bytes
+from autotune.units import counted, format_bytes
 
 
 def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
@@ -55,3 +55,22 @@ def nothing_fits(history: History, limit_bytes: int) -> tuple[str, str]:
     else:
         remedy = "Raise --memory-limit, shorten samples with --max-length, or use a smaller model."
     return cause, remedy
+
+
+def none_is_predicted_to_fit(history: History, limit_bytes: int) -> tuple[str, str] | None:
+    """Cause and remedy where every prediction passes the limit and time ended before the proof.
+
+    Returns:
+        None where something may fit, or nothing is known of some candidate.
+    """
+    candidates = history.space.candidates
+    if not candidates or not all(map(history.is_foreseen_to_pass_the_limit, candidates)):
+        return None
+    needs = [(need.total_bytes, c) for c in candidates if (need := history.need(c)) is not None]
+    least, configuration = min(needs, key=lambda pair: pair[0])
+    return (
+        f"None of {counted(len(candidates), 'configuration')} is predicted to fit: "
+        f"{configuration} needs least, {format_bytes(least)} where {format_bytes(limit_bytes)} are "
+        "allowed. The budget ended before a trial could prove it.",
+        "Raise --memory-limit, shorten samples with --max-length, or use a smaller model or LoRA.",
+    )

@@ -16,7 +16,7 @@ from autotune.cost.decision import Rival, Way, explain
 from autotune.cost.drift import describe_drift
 from autotune.outcome import Exchange, Measured
 from autotune.search.evidence.finished import MeasuredTrial
-from autotune.search.evidence.history import History
+from autotune.search.evidence.history import History, measured_again
 from autotune.search.evidence.ranking import Standing
 from autotune.search.link import link_in
 from autotune.units import (
@@ -62,16 +62,7 @@ def rank_reasons(
 
 def _decision(view: RunView, history: History, configuration: Configuration) -> Iterator[str]:
     """Speed, sample efficiency and product of the answer, and how one process compares."""
-    confirmed = [
-        MeasuredTrial(
-            number=trial.number,
-            purpose=trial.purpose,
-            configuration=trial.configuration,
-            measured=trial.measured,
-        )
-        for trial in view.trials
-        if trial.purpose == "confirm" and trial.measured is not None
-    ]
+    confirmed = measured_again(view)
     readings = {t.configuration: t.measured for t in (*history.measured, *confirmed)}
     ways = {c: _way(history, c, measured) for c, measured in readings.items()}
     if configuration in ways:
@@ -92,7 +83,7 @@ def _way(history: History, configuration: Configuration, measured: Measured) -> 
 
 def _rival(
     history: History,
-    confirmed: list[MeasuredTrial],
+    confirmed: tuple[MeasuredTrial, ...],
     ways: dict[Configuration, Way],
     chosen: Configuration,
 ) -> Rival | None:

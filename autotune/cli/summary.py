@@ -92,15 +92,17 @@ def _read(run: RunDirectory, view: RunView) -> RecommendationDocument | None:
 def _figures(answer: Answer, confirmed: Confirmed | None) -> list[str]:
     measured = answer.measured
     low, high = measured.samples_per_s_ci95
+    is_baseline = answer.baseline.configuration == answer.configuration
+    is_open = is_baseline and confirmed is not None and not sureness.is_settled(confirmed)
     rows = [
         (
             "speed",
             f"{format_rate(measured.samples_per_s)} samples/s "
             f"(95 %: {format_rate(low)} to {format_rate(high)}), "
-            f"a step takes {format_seconds(measured.step_s)}",
+            f"a step takes {format_seconds(measured.step_s)}{', not settled' if is_open else ''}",
         )
     ]
-    if answer.baseline.configuration == answer.configuration:
+    if is_baseline:
         rows.append(("change", "none: it is the configuration you have"))
     elif answer.speedup is not None:
         low, high = answer.speedup.ci95

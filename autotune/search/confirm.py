@@ -13,8 +13,9 @@ that all of them share.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from autotune.configuration import Configuration
 from autotune.cost.decision import simplicity
@@ -193,18 +194,16 @@ class _Contest:
                 contestant.announce()
                 contestant.launch()
             for contestant in self._contestants:
-                self._hold(contestant, contestant.enter())
+                self._hold(contestant, self._unless_stopped(contestant.enter))
             for contestant in self._contestants:
                 contestant.launch()
             for contestant in self._contestants:
-                self._hold(contestant, contestant.wait())
+                self._hold(contestant, self._unless_stopped(contestant.wait))
             rounds = 0
             while rounds < MAX_ROUNDS and not self._is_settled(rounds):
                 if self._is_to_end(rounds):
                     break
-                first = rounds % len(self._contestants)
-                for contestant in self._contestants[first:] + self._contestants[:first]:
-                    self._hold(contestant, contestant.block(self._steps_per_block))
+                self._go_round(rounds)
                 rounds += 1
                 if rounds % MIN_ROUNDS == 0 and not self._is_settled(rounds):
                     self._tell(rounds)
@@ -218,6 +217,17 @@ class _Contest:
         finally:
             for contestant in self._contestants:
                 contestant.close()
+
+    def _go_round(self, number: int) -> None:
+        first = number % len(self._contestants)
+        for contestant in self._contestants[first:] + self._contestants[:first]:
+            block = partial(contestant.block, self._steps_per_block)
+            self._hold(contestant, self._unless_stopped(block))
+
+    def _unless_stopped(self, action: Callable[[], Outcome | None]) -> Outcome | None:
+        """Measures, unless somebody asked the run to end: what is half done proves nothing."""
+        self._session.listen()
+        return Stopped(cause=STOPPED) if self._session.is_stopped() else action()
 
     def _is_to_end(self, rounds: int) -> bool:
         """Whether a request or the time ends it."""

@@ -142,6 +142,8 @@ class Engine:
                 return Over(reason=f"stopped by {self.session.stopped_by}")
             for arrival in strategy.arrivals(self.history):
                 self.receive(arrival)
+            if self.session.remaining_s <= 0:
+                return Over(reason="the time is spent", is_budget_spent=True)
             if self.history.num_own_trials >= limits.num_trials:
                 trials = counted(limits.num_trials, "trial")
                 return Over(reason=f"the budget of {trials} is spent", is_budget_spent=True)
@@ -151,8 +153,6 @@ class Engine:
             ):
                 reason = "the rest of the time is needed for confirmation"
                 return Over(reason=reason, is_budget_spent=True)
-            if self.session.remaining_s <= 0:
-                return Over(reason="the time is spent", is_budget_spent=True)
             step = strategy.ask(self.history)
             if isinstance(step, Over):
                 return step

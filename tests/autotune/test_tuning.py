@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from autotune.export.document import read as read_document
 from autotune.folding import fold, view_of
 from autotune.goal import Goal
 from autotune.journal import Journal, read
+from autotune.outcome import Failed, Outcome, Stopped
 from autotune.run_directory import RunDirectory
 from autotune.search.engine import Engine
 from autotune.search.evidence.closing import with_trials
@@ -31,7 +34,13 @@ from autotune.search.preparation import Prepared
 from autotune.search.session import Session
 from autotune.search.trials import TrialPlan
 from autotune.trial.pool import WorkerPool
-from autotune.tuning import _engine, _know_the_baseline, _reserve_s, run_engine
+from autotune.tuning import (
+    _engine,
+    _know_the_baseline,
+    _ran_out_of_time,
+    _reserve_s,
+    run_engine,
+)
 from autotune.view import RunView, TrialView
 from tests.autotune.trial.fake_worker import FACTS
 from tests.testing import jobs, landscapes, runs
@@ -122,6 +131,21 @@ def test_a_killed_run_goes_on_with_every_finished_trial_to_files_that_train(tmp_
     assert again.ended is not None
     assert again.ended.reason == "finished before"
     assert again.recommendation == view.recommendation
+
+    # The last words were lost, and so were the files: nothing is measured again.
+    num_trials = len(again.trials)
+    lines = run.journal.read_text(encoding="utf-8").splitlines(keepends=True)
+    kinds = [json.loads(line)["event"]["kind"] for line in lines]
+    kept = lines[: kinds.index("files_exported")]
+    run.journal.write_text("".join(kept), encoding="utf-8")
+    shutil.rmtree(run.out)
+    assert starting.start_engine(run).wait(timeout=300) == 0
+    mended = fold(read(run.journal))
+    assert mended.ended is not None
+    assert mended.ended.reason == "finished"
+    assert len(mended.trials) == num_trials
+    assert mended.recommendation == view.recommendation
+    assert (run.out / "trainer.py").is_file()
 
 
 @pytest.mark.timeout(600)
@@ -230,6 +254,27 @@ def test_the_baseline_is_tried_here_where_another_engine_kept_it(tmp_path: Path)
         _know_the_baseline(engine)
         assert [t.configuration for t in engine.history.trials] == [other, baseline]
         assert engine.history.num_own_trials == 1
+
+
+def test_what_was_killed_or_stopped_by_the_time_does_not_say_that_nothing_works() -> None:
+    spent = Stopped(cause="The time of the run was spent.")
+    killed = Failed(cause="The process was killed from outside.", is_killed=True)
+    broken = Failed(cause="The loss is a dict.")
+
+    def is_time(*outcomes: Outcome) -> bool:
+        trials = (
+            FinishedTrial(
+                number=n, purpose="search", configuration=LANDSCAPE.space.baseline, outcome=outcome
+            )
+            for n, outcome in enumerate(outcomes)
+        )
+        return _ran_out_of_time(History(space=LANDSCAPE.space, trials=tuple(trials)))
+
+    assert is_time()
+    assert is_time(spent)
+    assert is_time(killed, spent)
+    assert not is_time(killed, killed), "there was time"
+    assert not is_time(broken, spent)
 
 
 def test_time_is_kept_for_confirmation_and_for_the_noise_scale_where_it_is_short() -> None:

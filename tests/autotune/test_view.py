@@ -17,6 +17,7 @@ from autotune.events import (
     Record,
     RegionClosed,
     RunEnded,
+    SearchEnded,
     StudyOpened,
     TrialFinished,
     TrialProgressed,
@@ -138,6 +139,14 @@ def test_stages_follow_the_events() -> None:
     assert fold(runs.records([*opening, confirming])).stage == "confirming"
     made = RecommendationMade(document=runs.answer("one"))
     assert fold(runs.records([*opening, confirming, made])).stage == "exporting"
+
+
+def test_an_engine_that_goes_on_says_anew_why_its_search_ended() -> None:
+    ended = SearchEnded(reason="the time is spent", num_untried=3)
+    before = fold(runs.records([*runs.searching("one"), ended]))
+    assert before.search_ended == ended
+    again = fold(runs.records([runs.started("one", resumed=True)]), before)
+    assert again.search_ended is None
 
 
 def test_progress_belongs_to_the_running_trial_alone() -> None:

@@ -303,7 +303,7 @@ def test_nothing_is_drawn_while_speed_is_measured_on_the_same_processor(tmp_path
     app = app_of(run)
 
     async def body(pilot: Driver) -> None:
-        await shows(pilot, "(screen rests)")
+        await shows(pilot, "(timed: the screen rests)")
         before = driving.text(app)
         stories.show_progress(run, stories.progress(stage="speed", step=7), seq=len(events))
         await until(pilot, lambda: getattr(app.latest.view.progress, "step", 0) == 7)

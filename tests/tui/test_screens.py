@@ -152,7 +152,7 @@ def test_the_first_row_is_chosen_at_once_even_while_the_screen_rests(here: Path)
     app = AutotuneApp(run, unix_time=driving.clock)
 
     async def body(pilot: Driver) -> None:
-        assert "screen rests" in driving.text(app)
+        assert "the screen rests" in driving.text(app)
         await driving.until(pilot, lambda: app.chosen_trial is not None)
         assert "No trial is chosen" not in driving.text(app)
         assert f"#{app.chosen_trial} " in "\n".join(row[80:] for row in driving.rows(app)), (

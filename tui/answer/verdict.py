@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from autotune.display.naming import known_number, repeat
 from autotune.events import Confirmed
-from autotune.sureness import doubt, is_wide
+from autotune.sureness import doubt, is_settled, is_wide
 from autotune.units import format_bytes, format_change, format_rate
 from autotune.view import RunView
 from tui.answer.read import Answer, Offer, Readings
@@ -27,7 +27,8 @@ def speed(answer: Answer, confirmed: Confirmed | None) -> str:
     if answer.is_baseline or answer.speedup is None:
         low, high = answer.measured.samples_per_s_ci95
         missing = "" if answer.baseline.measured else "; what you have now could not be measured"
-        return f"{rate} (95 %: {format_rate(low)} to {format_rate(high)}){missing}"
+        open_ = "" if confirmed is None or is_settled(confirmed) else "not settled: "
+        return f"{open_}{rate} (95 %: {format_rate(low)} to {format_rate(high)}){missing}"
     low, high = answer.speedup.ci95
     interval = f"95 %: {format_change(low)} to {format_change(high)}"
     pairs = f", {_pairs(confirmed)}" if confirmed is not None else ""
@@ -98,7 +99,7 @@ def sureness(confirmed: Confirmed | None) -> str:
         return "not measured again"
     if confirmed.baseline_number in (None, confirmed.number):
         rounds = f"{confirmed.num_pairs} round{'' if confirmed.num_pairs == 1 else 's'}"
-        how = f"{rounds} in a fresh process, beside nothing else"
+        how = f"{rounds} in a fresh process, with nothing to compare it with"
     else:
         how = f"{_pairs(confirmed)} in fresh processes, interleaved"
     return how if confirmed.settled else f"{how}; the interval was still narrowing"
@@ -107,13 +108,17 @@ def sureness(confirmed: Confirmed | None) -> str:
 def against(offer: Offer, answer: Answer, view: RunView) -> str:
     """What an alternative gives and takes, against the recommended one.
 
-    The baseline was confirmed beside it. Any other one was measured by the search alone, and is
-    held against what the search measured of the recommended one.
+    The baseline was confirmed beside it, and others may have been. One that was measured by the
+    search alone is held against what the search measured of the recommended one.
     """
     own, base = answer.measured, answer.baseline.measured
     is_baseline = offer.configuration == answer.baseline.configuration and base is not None
     theirs = base if is_baseline and base is not None else offer.measured
-    searched = None if is_baseline else _searched(answer, view)
+    is_again = is_baseline or any(
+        t.purpose == "confirm" and t.measured is not None and t.configuration == offer.configuration
+        for t in view.trials
+    )
+    searched = None if is_again else _searched(answer, view)
     rate = own.samples_per_s if searched is None else searched
     gap = theirs.memory.total_bytes - own.memory.total_bytes
     sign = "−" if gap < 0 else "+"

@@ -54,6 +54,7 @@ EXPORT: tuple[Key, ...] = (
         group=RUN,
         verb="screen.go_on",
         screen="export",
+        in_footer=True,
         needs="run",
         wants="rest",
     ),

@@ -83,7 +83,7 @@ def _against_float32(reading: Reading, float32: Reading, machine: Machine | None
     ratio = reading.value / float32.value
     dtype = reading.name.removeprefix("matmul ")
     if machine is not None and machine.only_pretends(dtype):
-        return f"only pretended: {1 / ratio:.0f} times slower than float32, so stay with fp32"
+        return f"only pretended: {1 / ratio:.0f} times slower than float32; not worth training in"
     return f"{ratio:.1f} times the rate of float32"
 
 

@@ -31,8 +31,10 @@ def one_line(view: RunView, cells: int) -> tuple[str, str]:
     if not found or found[-1] <= 0:
         return "", "nothing measured yet"
     since = next((n for n in range(1, len(found) + 1) if found[-n] < found[-1]), len(found) + 1) - 1
-    gained = f"no gain for {counted(since - 1, 'trial')}" if since > 1 else "by the last trial"
-    note = gained if len(found) > 1 else "one trial"
+    gained = (
+        f"no gain for {counted(since - 1, 'trial')}" if since > 1 else "gained by the last trial"
+    )
+    note = gained if len(found) > 1 else "after one trial"
     room = max(4, cells - len(note) - 2)
     return sparkline([rate for rate in found if rate > 0], room), f"  {note}"
 

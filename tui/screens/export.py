@@ -227,7 +227,7 @@ class ExportScreen(RunScreen):
             case "several":
                 return self._answer is not None and len(self._answer.offers) > 1
             case "rest":
-                return self._answer is None and bool(how_to_go_on(self.now))
+                return bool(how_to_go_on(self.now))
             case _:
                 return super().has(needs)
 
@@ -357,7 +357,7 @@ class ExportScreen(RunScreen):
         directory = self.now.directory
         if directory is None or self._doing.is_busy:
             return
-        if self.has("engine") or self._answer is not None:
+        if self.has("engine") or not self.has("rest"):
             self.owner.say("The run goes on." if self.has("engine") else "The run is finished.")
             return
         self._resume(commands.resume(directory))

@@ -195,6 +195,11 @@ def _efficiency(bundle: Bundle, answer: Answer) -> Efficiency | None:
 def _reasons(bundle: Bundle, answer: Answer) -> str:
     efficiency = answer.sample_efficiency
     text = _list("Why", answer.reasons)
+    if bundle.configuration != answer.configuration:
+        of = (
+            f"## Why\n\nOf the recommended {answer.configuration}, not of {bundle.configuration}:\n"
+        )
+        text = text.replace("## Why\n", of, 1)
     if efficiency.basis == "not needed" or of_ranks.concerns(bundle):
         return text
     low, high = efficiency.interval

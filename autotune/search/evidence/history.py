@@ -6,7 +6,7 @@ give the same history, live or read from a journal.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.configuration import Configuration
@@ -53,7 +53,11 @@ class History:
     @property
     def standing(self) -> Standing:
         """The measured trials, compared by samples per second and sample efficiency."""
-        return Standing(self.measured, self._weight, negligible_bytes=self.negligible_bytes)
+        return self.standing_of(self.measured)
+
+    def standing_of(self, trials: Iterable[MeasuredTrial]) -> Standing:
+        """Some trials, one a configuration, compared likewise."""
+        return Standing(trials, self._weight, negligible_bytes=self.negligible_bytes)
 
     @property
     def negligible_bytes(self) -> int:
@@ -266,6 +270,20 @@ class History:
 
 def _is_of(configuration: Configuration, world_size: int) -> bool:
     return configuration.world_size == world_size and configuration.local_sgd_steps == 1
+
+
+def measured_again(view: RunView) -> tuple[MeasuredTrial, ...]:
+    """The trials of the confirmation, which trained side by side in fresh processes."""
+    return tuple(
+        MeasuredTrial(
+            number=trial.number,
+            purpose=trial.purpose,
+            configuration=trial.configuration,
+            measured=trial.measured,
+        )
+        for trial in view.trials
+        if trial.purpose == "confirm" and trial.measured is not None
+    )
 
 
 def finished_trials(view: RunView, *, forget_stopped: bool = False) -> tuple[FinishedTrial, ...]:

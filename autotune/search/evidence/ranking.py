@@ -138,18 +138,19 @@ class Standing:
         frugal = min(near, key=lambda t: (t.total_bytes, -t.measured.samples_per_s))
         familiar = min(near, key=lambda t: distance(t.configuration, baseline))
         return (
-            self._alternative("fastest", leader, chosen, baseline),
-            self._alternative("least memory", frugal, chosen, baseline),
-            self._alternative("closest to the baseline", familiar, chosen, baseline),
+            self.alternative("fastest", leader, chosen, baseline),
+            self.alternative("least memory", frugal, chosen, baseline),
+            self.alternative("closest to the baseline", familiar, chosen, baseline),
         )
 
-    def _alternative(
+    def alternative(
         self,
         kind: AlternativeKind,
         trial: MeasuredTrial,
         chosen: MeasuredTrial,
         baseline: Configuration,
     ) -> Alternative:
+        """One of them: what it gives and takes against the chosen one, by these trials."""
         near = f"within {ALTERNATIVE_FRACTION:.0%} of the fastest"
         what = {
             "fastest": "has the highest rate measured",

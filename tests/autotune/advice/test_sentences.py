@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from autotune.advice.document import trials_json
+from autotune.advice.document import _alternatives, trials_json
 from autotune.advice.limits import not_covered
-from autotune.advice.nothing import nothing_fits
+from autotune.advice.nothing import none_is_predicted_to_fit, nothing_fits
 from autotune.advice.reasons import reasons, shared_reasons
 from autotune.cost.memory.foresight import Foresight, Reckoner
 from autotune.cost.memory.outside import Target
@@ -193,6 +193,14 @@ def test_candidates_that_were_never_run_are_counted_apart() -> None:
         history, [FinishedTrial(number=0, purpose="search", configuration=least, outcome=refused)]
     )
     cause, remedy = nothing_fits(history, 700 * MIB)
+    assert none_is_predicted_to_fit(history, 700 * MIB) == (
+        f"None of {len(SPACE.candidates)} configurations is predicted to fit: {least} needs least, "
+        "872 MiB where 700 MiB are allowed. The budget ended before a trial could prove it.",
+        "Raise --memory-limit, shorten samples with --max-length, or use a smaller model or LoRA.",
+    )
+    some = with_foresight(History(space=SPACE, usable_bytes=880 * MIB), law)
+    assert none_is_predicted_to_fit(some, 880 * MIB) is None
+    assert none_is_predicted_to_fit(History(space=SPACE), 700 * MIB) is None
     others = len(SPACE.candidates) - 1
     assert cause == (
         f"None of {others + 1} configurations works: 1 ran out of memory; {others} are predicted "
@@ -336,3 +344,30 @@ def test_what_you_have_is_held_against_the_next_best_round_by_round() -> None:
         f"of them, {runs.BEST}, made −33 % (95 %: −33 % to −33 %) samples per second against it, "
         "in 3 interleaved rounds, in fresh processes."
     )
+
+
+def test_an_alternative_that_was_measured_again_is_told_by_those_rounds() -> None:
+    """The search read both alike; side by side the one with less memory is slower."""
+
+    def offered(rate_again: float) -> list[Document]:
+        told = [
+            *runs.opening("one"),
+            *runs.trial(0, runs.BASELINE, runs.measured(40.0, GIB), "baseline"),
+            *runs.trial(1, runs.BEST, runs.measured(41.0, 2 * GIB)),
+            *runs.trial(2, runs.BASELINE, runs.measured(rate_again, GIB), "confirm"),
+            *runs.trial(3, runs.BEST, runs.measured(20.0, 2 * GIB), "confirm"),
+        ]
+        view = fold(runs.records(told))
+        history = with_trials(
+            History(space=replace(SPACE, baseline=runs.BASELINE)), finished_trials(view)
+        )
+        found = _alternatives(view, history, runs.BEST, lambda configuration: 1.0)
+        return [other for other in found if isinstance(other, dict)]
+
+    assert offered(12.0) == []
+    kept = {str(one["kind"]): one for one in offered(19.8)}
+    least = kept["least memory"]
+    assert least["configuration"] == runs.BASELINE.to_json()
+    assert isinstance(least["measured"], dict)
+    assert least["measured"]["samples_per_s"] == 19.8
+    assert "−1.0 % samples per second against the recommendation" in str(least["reason"])
