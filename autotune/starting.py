@@ -15,6 +15,7 @@ from pathlib import Path
 from autotune import control, lease, storage_url
 from autotune import request as requests
 from autotune.errors import JournalError, UsageError
+from autotune.goal import Goal
 from autotune.request import Request
 from autotune.run_directory import (
     RunDirectory,
@@ -24,10 +25,13 @@ from autotune.run_directory import (
     new_name,
     unwritable,
 )
-from autotune.units import counted
+from autotune.units import counted, format_bytes, parse_bytes
+from autotune.workload.spec import Lora, WorkloadSpec
 from probes.errors import ProbeError
 from probes.ranks import interfaces
 
+_OPTIONS = {"seed": "training_seed", "baseline_micro_batch_size": "micro_batch_size"}
+"""Options that are not called what they fill in."""
 LIBRARIES = ("autotune-advisor", "torch", "transformers", "accelerate", "optuna", "datasets")
 
 
@@ -128,7 +132,8 @@ def _same_job(before: Request, now: Request, run: RunDirectory) -> None:
     if difference is not None:
         raise UsageError(
             f"The run {run.name!r} was started with another {difference}.",
-            f"Resume it with its own options (`{run.resume_command}`), or start a new run.",
+            f"Resume it with its own options (`{run.resume_command}`), replace it by --fresh, or "
+            "choose another --name.",
         )
     if before.num_nodes != now.num_nodes:
         raise UsageError(
@@ -145,9 +150,65 @@ def _difference(before: Request, now: Request) -> str | None:
         one, other = getattr(before, name), getattr(now, name)
         if one != other:
             where, one, other = _first_difference(one, other)
-            words = " ".join([name, *where]).replace("_", " ")
-            return f"{words}: {one!r} instead of {other!r}"
+            if where and name == "goal":
+                return _goal_difference(before.goal, now.goal)
+            is_named = name != "workload" or isinstance(before.workload, WorkloadSpec)
+            option = _option([name, *where]) if is_named else None
+            return f"{option}: {_said(one)} instead of {_said(other)}" if option else name
     return None
+
+
+def _goal_difference(one: Goal, other: Goal) -> str:
+    if _batch(one) != _batch(other):
+        return f"--global-batch-size: {_batch(one)} instead of {_batch(other)}"
+    return f"--memory-limit: {_limit(one)} instead of {_limit(other)}"
+
+
+def _batch(goal: Goal) -> str:
+    if goal.global_batch_size_range is not None:
+        low, high = goal.global_batch_size_range
+        return f"{low}..{high}"
+    return _said(goal.global_batch_size)
+
+
+def _limit(goal: Goal) -> str:
+    limit = goal.memory_limit_bytes
+    return "what is free" if limit is None else _exact(limit)
+
+
+def _exact(num_bytes: int) -> str:
+    """A size as people read it, or in bytes where that is not the whole of it."""
+    text = format_bytes(num_bytes)
+    return text if parse_bytes(text) == num_bytes else f"{num_bytes} bytes"
+
+
+def _option(where: list[str]) -> str | None:
+    """The option that fills in a part of a request; None for a workload as a whole."""
+    match where:
+        case ["workload"]:
+            return None
+        case ["workload", "columns", role]:
+            name = f"{role}_column"
+        case ["workload", "lora", *part]:
+            name = f"lora_{part[0] if part else 'rank'}"
+        case _:
+            name = _OPTIONS.get(where[-1], where[-1])
+    return f"--{name.replace('_', '-')}"
+
+
+def _said(value: object) -> str:
+    """A value as it is given on a command line."""
+    match value:
+        case None:
+            return "the default"
+        case bool():
+            return "on" if value else "off"
+        case tuple() | list():
+            return ",".join(map(str, value))
+        case Lora():
+            return str(value.rank)
+        case _:
+            return str(value)
 
 
 def _first_difference(one: object, other: object) -> tuple[list[str], object, object]:

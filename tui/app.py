@@ -172,7 +172,7 @@ class AutotuneApp(FollowingApp):
             if answer == "leave":
                 self.exit(code)
 
-        self.push_screen(FormQuestion(), answered)
+        self.push_screen(FormQuestion(is_starting=self.is_starting), answered)
 
     async def action_quit(self) -> None:
         """As interrupt: Textual's own way out must not pass over the question."""

@@ -91,6 +91,8 @@ class FollowingApp(App[int]):
         """What setup begins with."""
         self.draft: JobForm | None = None
         """What somebody filled in since, and nobody has started."""
+        self.is_starting = False
+        """Whether that is being started now."""
         self._problem = problem
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._colourless = Colourless(self._grounds)

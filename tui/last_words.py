@@ -23,9 +23,20 @@ def as_known(now: RunNow) -> RunNow:
     return reader.now
 
 
-def of_draft(form: JobForm, *, ascii_only: bool = False) -> list[str]:
-    """How to fill a form in again that was left before anything was started."""
-    lines = ["Nothing was started. The form again:", f"  {form.again()}"]
+def of_draft(form: JobForm, is_starting: bool = False, *, ascii_only: bool = False) -> list[str]:
+    """How to fill a form in again that was left before anything was started.
+
+    Args:
+        form: What was filled in.
+        is_starting: Whether a start was given up, which may have been done already.
+        ascii_only: Whether the lines are in ASCII, as the screen was.
+    """
+    said = (
+        "The start was given up; `autotune runs` tells whether the run goes on all the same."
+        if is_starting
+        else "Nothing was started."
+    )
+    lines = [f"{said} The form again:", f"  {form.again()}"]
     plain = [plain_text(line) for line in lines]
     return [to_ascii(line) for line in plain] if ascii_only else plain
 

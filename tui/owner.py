@@ -54,6 +54,8 @@ class Owner(Clock, Protocol):
     """What setup begins with; None is an empty form."""
     draft: JobForm | None
     """What somebody filled in since, and nobody has started."""
+    is_starting: bool
+    """Whether that is being started now."""
 
     @property
     def latest(self) -> RunNow:

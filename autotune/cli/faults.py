@@ -213,10 +213,18 @@ def _put_aside(chosen: options.Plan, error: AutotuneError) -> options.Plan:
         field.name: field.default for field in fields(chosen) if field.name != "demo"
     }
     named = _names(error.cause, defaults) or _names(error.remedy or "", defaults)
+    if "global_batch_size" in named and "micro_batch_size" in named:
+        # Either may be meant; the one that ranks share is looked at further.
+        named.remove("global_batch_size")
+    elif "global_batch_size" in named:
+        # Whether ranks can share it cannot be known, and nobody asked about its stand-in.
+        named.append("processes")
     changed = {name: defaults[name] for name in named}
     if "task" in changed:
         changed["task"] = _ANY_TASK
     rest = replace(chosen, **changed)
+    if chosen.demo:
+        return rest
     gone = {"model"} if chosen.model and not (rest.model or rest.model_config) else set()
     gone |= {"dataset"} if chosen.dataset and not rest.dataset else set()
     return _filled(rest, dict.fromkeys(gone, error))

@@ -33,6 +33,8 @@ _CHANGEABLE = (
 """What may be another when a run goes on."""
 LARGEST_GLOBAL_BATCH_SIZE = 2**20
 """Upper end of the sizes to choose from where the user leaves them open."""
+LEAST_MEMORY_LIMIT_BYTES = 16 * 2**20
+"""Below it there is no room for the interpreter alone, nor for a context on a GPU."""
 _MOST_DIGITS = 9
 """Of a global batch size: all of its divisors are looked at."""
 LARGEST_LOCAL_SGD_STEPS = 2**16
@@ -198,7 +200,8 @@ def no_dataset() -> UsageError:
 def _check_of_the_demo(reader: Reader, chosen: Workload) -> None:
     """Refuses what was typed of a job of one's own; a file or a variable may say it for others."""
     for field in fields(Workload):
-        if field.name not in _OF_THE_DEMO and reader.is_typed(field.name):
+        is_said = reader.is_typed(field.name) and getattr(chosen, field.name) != field.default
+        if field.name not in _OF_THE_DEMO and is_said:
             raise UsageError(
                 f"{reader.flag(field.name)} is not for the built-in job.",
                 "Leave it out, or name a job of your own with --model and --dataset.",
@@ -254,9 +257,16 @@ def _goal(reader: Reader, chosen: options.Plan, micro_batch_size: int | None) ->
             f"{reader.flag('micro_batch_size')} {micro_batch_size}.",
             "Accumulation fills the global batch with whole micro-batches: change one of the two.",
         )
+    limit_bytes = reader.parsed("memory_limit", chosen.memory_limit, parse_bytes)
+    if limit_bytes is not None and limit_bytes < LEAST_MEMORY_LIMIT_BYTES:
+        raise UsageError(
+            f"{reader.flag('memory_limit')} {chosen.memory_limit} is less than any training "
+            "process occupies.",
+            "Give for example 6GiB, or leave it out to use what is free.",
+        )
     return Goal(
         global_batch_size=wanted,
-        memory_limit_bytes=reader.parsed("memory_limit", chosen.memory_limit, parse_bytes),
+        memory_limit_bytes=limit_bytes,
         global_batch_size_range=sizes,
     )
 

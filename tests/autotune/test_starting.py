@@ -15,6 +15,7 @@ from autotune import request as requests
 from autotune.errors import UsageError
 from autotune.run_directory import write_json
 from autotune.starting import check_free, check_link, prepare, start_engine
+from autotune.workload.spec import Lora
 from tests.testing import runs
 
 TWO = replace(runs.demo_request(), processes=2)
@@ -112,12 +113,47 @@ def test_the_newest_run_of_the_job_is_resumed_and_what_differs_is_named(tmp_path
     newest = runs.write_run(tmp_path, "other", [], other)
     os.utime(newest.request, (time.time() + 9, time.time() + 9))
     assert prepare(mine, tmp_path, None, fresh=False, resume=True).name == "mine"
-    message = "'other' was started with another goal global batch size: 128 instead of 64"
+    message = "'other' was started with another --global-batch-size: 128 instead of 64"
     with pytest.raises(UsageError, match=message):
         prepare(mine, tmp_path, "other", fresh=False, resume=True)
     unlike = replace(mine, workload=replace(mine.spec, seed=7))
-    with pytest.raises(UsageError, match="another workload seed: 42 instead of 7"):
+    with pytest.raises(UsageError, match="another --training-seed: 42 instead of 7"):
         prepare(unlike, tmp_path, None, fresh=False, resume=True)
+
+
+def test_what_differs_is_told_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    mine = runs.demo_request()
+    mine = replace(mine, goal=replace(mine.goal, memory_limit_bytes=None))
+    run = runs.write_run(tmp_path, "one", [], mine)
+    spec = mine.spec
+
+    def told(other: requests.Request) -> str:
+        with pytest.raises(UsageError) as raised:
+            prepare(other, tmp_path, "one", fresh=False, resume=True)
+        assert "replace it by --fresh, or choose another --name" in str(raised.value.remedy)
+        return raised.value.cause.removeprefix("The run 'one' was started with another ")
+
+    limited = replace(mine, goal=replace(mine.goal, memory_limit_bytes=5 * 2**30))
+    assert told(limited) == "--memory-limit: what is free instead of 5.00 GiB."
+    limited = replace(mine, goal=replace(mine.goal, memory_limit_bytes=5 * 2**30 + 1))
+    assert told(limited) == "--memory-limit: what is free instead of 5368709121 bytes."
+    sizes = replace(mine.goal, global_batch_size=None, global_batch_size_range=(32, 64))
+    assert told(replace(mine, goal=sizes)) == "--global-batch-size: 64 instead of 32..64."
+    assert told(replace(mine, processes=2, alone=True)) == "--processes: 1 instead of 2."
+    micro = replace(mine, baseline_micro_batch_size=5)
+    assert told(micro).endswith("instead of 5.")
+    assert told(micro).startswith("--micro-batch-size: ")
+    packed = replace(mine, workload=replace(spec, packing=not spec.packing))
+    assert told(packed) == "--packing: off instead of on."
+    columns = replace(mine, workload=replace(spec, columns=replace(spec.columns, text="body")))
+    assert told(columns) == "--text-column: the default instead of body."
+    adapted = replace(mine, workload=replace(spec, lora=Lora(rank=8)))
+    assert told(adapted) == "--lora-rank: the default instead of 8."
+    requests.save(adapted, run)
+    wider = replace(spec, lora=Lora(rank=8, target_modules=("q", "v")))
+    assert told(replace(mine, workload=wider)) == (
+        "--lora-target-modules: the default instead of q,v."
+    )
 
 
 def test_a_file_in_the_place_of_a_run_is_told(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -647,3 +648,126 @@ def test_a_word_that_is_no_choice_is_shown_and_can_be_taken_out(scripted: Script
         assert "--precision" not in _screen(pilot)._form.words()
 
     driving.drive(_app(JobForm(values={"precision": "fp8"})), (80, 24), body)
+
+
+class _SlowToEnd(ScriptedChildren):
+    """A plan that takes a while to end when nobody wants it any more, as a real one does."""
+
+    async def ask(self, words, **options):  # type: ignore[no-untyped-def]
+        try:
+            return await super().ask(words, **options)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.3)
+            self.given_up.append("after all")
+            raise
+
+
+def test_a_start_is_told_of_until_its_run_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    used = _SlowToEnd(answers={"look": LOOKED, "plan": PLAN}, waits={"plan", "tune"})
+    _use(monkeypatch, used)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await until(pilot, lambda: used.num_asked("plan") == 1)
+        await pilot.press("r")
+        assert "autotune tune: starts the run" in text(pilot.app), "from the first moment"
+        await until(pilot, lambda: used.given_up == ["plan", "after all"])
+        await pilot.pause(0.1)
+        assert "autotune tune: starts the run" in text(pilot.app)
+        assert "not asked for yet" not in text(pilot.app)
+        assert used.num_asked("tune") == 1
+        # Nothing is asked beside it.
+        await pilot.press("c")
+        await shows(pilot, "The run is being started.")
+        assert used.num_asked("look") == 1
+
+    driving.drive(_app(COMPLETE), (80, 24), body)
+
+
+def test_a_start_is_given_up_only_after_a_question_and_that_is_told(
+    scripted: ScriptedChildren,
+) -> None:
+    scripted.waits = {"tune"}
+    app = _app(COMPLETE)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "3 configurations")
+        await pilot.press("r")
+        await until(pilot, lambda: scripted.num_asked("tune") == 1)
+        await pilot.press("ctrl+c")
+        await shows(pilot, "A run is being started. Leave all the same?")
+        await pilot.press("b")
+        assert scripted.given_up == []
+        await pilot.press("ctrl+c", "ctrl+c")
+
+    driving.drive(app, (80, 24), body)
+    assert app.return_value == 130
+    assert app.draft == COMPLETE
+    told, command = of_draft(app.draft, app.is_starting)
+    assert told.startswith("The start was given up; `autotune runs` tells whether the run goes on")
+    assert command.startswith("  autotune tui --model minilm")
+
+
+def test_a_run_that_is_there_answers_whether_to_leave_its_start(
+    scripted: ScriptedChildren, tmp_path: Path
+) -> None:
+    run = stories.make(tmp_path, "finished")
+    ready = asyncio.Event()
+
+    async def ask(self: ScriptedChildren, words: list[str], **options: object) -> object:
+        if words[0] == "tune":
+            await ready.wait()
+        return await whole(self, words, **options)  # type: ignore[arg-type]
+
+    whole = ScriptedChildren.ask
+    scripted.answers["tune"] = {"path": str(run.path)}
+    app = _app(COMPLETE)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "3 configurations")
+        scripted.ask = ask.__get__(scripted)  # type: ignore[method-assign]
+        await pilot.press("r", "ctrl+c")
+        await shows(pilot, "Leave all the same?")
+        ready.set()
+        await shows(pilot, "3 search")
+        assert "Leave all the same?" not in text(pilot.app)
+        assert (app.draft, app.is_starting) == (None, False)
+
+    driving.drive(app, (140, 40), body)
+
+
+def test_what_has_just_failed_is_not_offered_again(scripted: ScriptedChildren) -> None:
+    taken = {
+        "cause": "There is a run 'one' already.",
+        "remedy": "Go on with it by --resume, replace it by --fresh, or choose another --name.",
+    }
+    other = {
+        "cause": "The run 'one' was started with another --trials.",
+        "remedy": "Resume it (`autotune tune --resume`), or replace it by --fresh.",
+    }
+    last = {"cause": "The disk is full.", "remedy": None}
+
+    def tune(words: list[str]) -> Document:
+        if "--fresh" in words:
+            return {"error": last}  # type: ignore[dict-item]
+        return {"error": other if "--resume" in words else taken}  # type: ignore[dict-item]
+
+    scripted.answers["tune"] = tune
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "3 configurations")
+        await pilot.press("r")
+        await shows(pilot, "There is a run 'one' already.")
+        await shows(pilot, "g  Go on with that run")
+        await pilot.press("g")
+        await shows(pilot, "another --trials")
+        await shows(pilot, "f  Start over")
+        assert "g  Go on" not in text(pilot.app)
+        await pilot.press("f")
+        await shows(pilot, "✗ not started: The disk is full.")
+        assert "--resume" not in scripted.asked[-1]
+        assert scripted.asked[-1].count("--fresh") == 1
+
+    driving.drive(_app(COMPLETE), (100, 40), body)

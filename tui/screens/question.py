@@ -64,15 +64,23 @@ class Question(ModalScreen[str | None]):
 
 
 class FormQuestion(Question):
-    """Whether to leave a form that is filled in, and that nobody has started."""
+    """Whether to leave a form that is filled in, and whose run is not there yet.
 
-    def __init__(self) -> None:
+    Args:
+        is_starting: Whether somebody has started it, and that still goes on.
+    """
+
+    def __init__(self, *, is_starting: bool = False) -> None:
+        state = "That gives the start up." if is_starting else "Nothing was started."
+        back = "wait for the run" if is_starting else "go on filling it in"
         super().__init__(
-            "Leave the form that is filled in?",
-            "Nothing was started. The command that fills it in again stays on the terminal. "
+            "A run is being started. Leave all the same?"
+            if is_starting
+            else "Leave the form that is filled in?",
+            f"{state} The command that fills it in again stays on the terminal. "
             f"{bindings.shown('interrupt')} again leaves at once.",
             (
-                Choice(id="back", key="b", text="Back: go on filling it in"),
+                Choice(id="back", key="b", text=f"Back: {back}"),
                 Choice(id="leave", key="l", text="Leave"),
             ),
         )

@@ -24,16 +24,17 @@ from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens import choosing
 from tui.screens.base import RunScreen
-from tui.setup import checks
+from tui.screens.question import FormQuestion
+from tui.setup import checks, rows
 from tui.setup.fields import BUDGET, BY_NAME, COLUMNS, FIELDS, GOAL, JOB
-from tui.setup.form import ON, SWITCHES, JobForm
+from tui.setup.form import ON, JobForm, with_switch
 from tui.setup.inquiry import Inquiry
 from tui.setup.places import path_of
 from tui.setup.request import form_of_run
 from tui.widgets.form_field import FormField, fill_rows
 from tui.widgets.one_line import OneLine
 from tui.widgets.page import Page
-from tui.widgets.rows import hanging, mark
+from tui.widgets.rows import mark
 from tui.widgets.rule import Rule
 
 START_LIMIT_S = 120.0
@@ -151,7 +152,8 @@ class SetupScreen(RunScreen):
     def _tell_draft(self) -> None:
         """Tells what would be lost if the UI ended now."""
         values = self._form.values
-        self.owner.draft = self._form if values and values != self._kept.values else None
+        is_lost = self._is_starting or (values and values != self._kept.values)
+        self.owner.draft = self._form if is_lost else None
 
     def _fill(self, form: JobForm) -> None:
         self._form = self._kept = form
@@ -159,7 +161,9 @@ class SetupScreen(RunScreen):
             field.write(form.values.get(field.field.name, ""))
 
     def _ask(self, *, at_once: bool = False) -> None:
-        self._ask_children(self._form, at_once)
+        # What goes on beside a start would slow it down.
+        if not self._is_starting:
+            self._ask_children(self._form, at_once)
 
     @work(exclusive=True, group="ask", exit_on_error=False)
     async def _ask_children(self, form: JobForm, at_once: bool) -> None:
@@ -178,13 +182,8 @@ class SetupScreen(RunScreen):
         self._show_doing()
         self.query_one("#rule-command", Rule).tell(f"{bindings.shown('setup.copy')} copies")
         width = self._side_width()
-        told = checks.steps(self._inquiry.plan, self._form)
-        steps = [
-            row
-            for number, (what, text) in enumerate(told, start=1)
-            for row in hanging(f" {number} {what:<9} ", output.one_line(text), width)
-        ]
-        self.query_one("#steps", Page).show(steps)
+        steps = checks.steps(self._inquiry.plan, self._form)
+        self.query_one("#steps", Page).show(list(rows.of_steps(steps, width)))
         self.query_one("#command", Page).show([Content(self._form.command())])
         self.bring_keys_up_to_date()
 
@@ -231,23 +230,9 @@ class SetupScreen(RunScreen):
     def _show_checks(self) -> None:
         has_engine, is_tried = self.has("engine"), bool(self._said)
         found = self._inquiry.checks(self._form, has_engine=has_engine, is_tried=is_tried)
-        width = self._side_width()
-        rows = [
-            row
-            for check in found
-            for row in hanging(
-                Content.assemble(" ", mark(check.mark), f" {check.what:<12} "),
-                check.text,
-                width,
-                tone="$text-error" if check.mark == "wrong" else "",
-            )
-        ]
-        self.query_one("#checks", Page).show(rows)
-        counts = [
-            f"{glyph} {sum(check.mark == name for check in found)}"
-            for name, glyph in (("ok", "✓"), ("note", "▲"), ("wrong", "✗"))
-        ]
-        self.query_one("#rule-checks", Rule).tell(" · ".join(counts))
+        shown = rows.of_checks(found, self._side_width())
+        self.query_one("#checks", Page).show(list(shown))
+        self.query_one("#rule-checks", Rule).tell(rows.counts(found))
 
     def _show_doing(self) -> None:
         line = self.query_one("#doing", OneLine)
@@ -305,12 +290,15 @@ class SetupScreen(RunScreen):
 
     def _start(self, words: list[str]) -> None:
         self.workers.cancel_group(self, "ask")
+        self._said = ""
+        self._is_starting = self.owner.is_starting = True
+        self._tell_draft()
+        self._inquiry.turn_to("autotune tune: starts the run")
+        self.query_one("#side").scroll_home(animate=False)
         self._start_child(self._form, words)
 
     @work(exclusive=True, group="start", exit_on_error=False)
     async def _start_child(self, form: JobForm, words: list[str]) -> None:
-        self._said, self._is_starting = "", True
-        self._inquiry.wait_for("autotune tune: starts the run")
         try:
             answer = await self._children.ask(
                 ["tune", *words, "--detach", "--json"], time_limit_s=START_LIMIT_S
@@ -318,33 +306,41 @@ class SetupScreen(RunScreen):
         finally:
             self._is_starting = False
             self._inquiry.wait_for("")
-        path = answer.path
-        if answer.error is not None or path is None:
-            self._not_started(form, words, answer)
-            return
-        self._kept = form
+        # Where somebody leaves before that, the last words tell of the start.
+        self.owner.is_starting = False
+        path = answer.path if answer.error is None else None
+        self._kept = form if path is not None else self._kept
         self._tell_draft()
-        self._look_at(RunDirectory(path))
+        if path is None:
+            self._not_started(form, words, answer)
+        else:
+            self._look_at(RunDirectory(path))
 
     def _look_at(self, run: RunDirectory) -> None:
+        if isinstance(self.app.screen, FormQuestion):
+            # Whether to give up a start that is done now.
+            self.app.pop_screen()
         self.owner.attach(run)
         self.owner.action_go("search")
 
     def _not_started(self, form: JobForm, words: list[str], answer: Reply) -> None:
         cause, remedy = answer.error or ("The run was not started.", None)
-        fault = self._inquiry.fault = form.fault(cause, remedy)
-        self._said = "not started"
+        fault = form.fault(cause, remedy)
+        self._said = f"not started: {output.one_line(cause)}"
+        if form == self._form:
+            self._inquiry.fault = fault
+        else:
+            self._ask()
         self._show()
-        offered = [(flag, *SWITCHES[flag]) for flag in fault.switches]
+        offered = rows.offers(fault, words)
         if offered:
             self.owner.ask_user(
                 cause,
                 remedy or "",
-                (
-                    Choice(id="back", key="b", text="Back: change the form"),
-                    *(Choice(id=flag, key=key, text=text) for flag, key, text in offered),
+                offered,
+                lambda switch: (
+                    self._start(with_switch(words, switch)) if switch != "back" else None
                 ),
-                lambda choice: self._start([*words, choice]) if choice != "back" else None,
             )
         else:
             self._focus_field(fault.field)
@@ -360,6 +356,9 @@ class SetupScreen(RunScreen):
         """Asks about the job now."""
         if not self.has("form"):
             self.owner.say("There is nothing to check yet: the form is empty.")
+        if self._is_starting:
+            self.owner.say("The run is being started.")
+            return
         self._inquiry.forget_plan()
         self._ask(at_once=True)
 

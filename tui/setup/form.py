@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -19,6 +19,8 @@ SWITCHES = {
     "--force": ("f", "Replace those files (--force)"),
 }
 """What a remedy may offer: a key for it, and what it would do."""
+_OF_A_TAKEN_NAME = ("--resume", "--fresh")
+"""What to do with a run that there is: one of them at most."""
 _OWN_FLAGS = ("--json", "--detach", "--tui", "--display", "--dry-run")
 """What the form itself decides."""
 _FLAG = re.compile(r"--[a-z][a-z-]*[a-z]")
@@ -46,11 +48,20 @@ class Fault:
     field: str | None = None
     """Its name; None where it belongs to none."""
 
-    @property
-    def switches(self) -> tuple[str, ...]:
-        """Switches of the command line that the remedy offers, such as `--resume`."""
+    def switches(self, tried: Sequence[str] = ()) -> tuple[str, ...]:
+        """Switches of the command line that the remedy offers, such as `--resume`.
+
+        Args:
+            tried: Words that have just failed: none of them is offered again.
+        """
         offered = _FLAG.findall(self.remedy or "")
-        return tuple(flag for flag in SWITCHES if flag in offered)
+        return tuple(flag for flag in SWITCHES if flag in offered and flag not in tried)
+
+
+def with_switch(words: Sequence[str], switch: str) -> list[str]:
+    """Words with a switch more, and without one that it excludes."""
+    excluded = _OF_A_TAKEN_NAME if switch in _OF_A_TAKEN_NAME else ()
+    return [*(word for word in words if word not in excluded), switch]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,10 +225,15 @@ class JobForm:
         return Fault(cause, remedy, self._field_of(cause, remedy or ""))
 
     def _field_of(self, cause: str, remedy: str) -> str | None:
+        flags = [str(flag) for flag in _FLAG.findall(cause)]
+        further = [flag for flag in flags if self._is_further_option(flag)]
+        if any(_has_field(flag) for flag in further):
+            # It could have been filled in above, and was not.
+            return MORE.name
         named = _first_field(cause)
         if named is not None:
             return named
-        if any(self._is_further_option(flag) for flag in map(str, _FLAG.findall(cause))):
+        if further:
             return MORE.name
         values = [(self[name], name) for name in _QUOTED if self[name]]
         for value, name in sorted(values, key=lambda pair: -len(pair[0])):
@@ -230,6 +246,10 @@ class JobForm:
         """Whether an option stands in the field for further ones."""
         words = self.values.get(MORE.name, "").split()
         return any(word.split("=")[0] == flag for word in words)
+
+
+def _has_field(flag: str) -> bool:
+    return flag.removeprefix("--").replace("-", "_") in BY_NAME
 
 
 def _first_field(text: str) -> str | None:

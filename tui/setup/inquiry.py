@@ -130,6 +130,12 @@ class Inquiry:
             self.fault = Fault(f"The further options make no sense: {error}.", None, "more")
             return None
 
+    def turn_to(self, what: str) -> None:
+        """Waits for something else from now on; what was asked before has no more say in it."""
+        # A child that is asked to end may take seconds, and its asker tidies up after that.
+        self._asker, self.doing = None, ""
+        self.wait_for(what)
+
     def wait_for(self, what: str) -> None:
         """Tells what is waited for; nothing where `what` is empty."""
         if what and not self.doing:

@@ -195,6 +195,7 @@ def test_a_global_batch_size_is_kept_or_chosen(
             "64 is not a multiple of --micro-batch-size 48",
             "change one",
         ),
+        ((*M, "--memory-limit", "5KiB"), "5KiB is less than any training process", "6GiB"),
         ((*M, "--memory-limit", "6G"), "half a unit", "Write 6GiB or 6GB"),
         ((*M, "--memory-limit", "lots"), "'lots' is not a size", "6GiB"),
         ((*M, "--budget", "soon"), "'soon' is not a time", "10m"),

@@ -196,3 +196,27 @@ def test_what_can_be_no_path_hides_nothing_else_that_is_wrong(here: Path) -> Non
         "--memory-limit",
         "--tokenizer",
     ]
+
+
+def test_the_batch_that_was_given_is_told_and_never_its_stand_in(here: Path) -> None:
+    ranks = ("--demo", "--processes", "99")
+    _, document = _look(here, *ranks, "--global-batch-size", "7", "--micro-batch-size", "8")
+    assert _told(document) == [
+        "--global-batch-size 7 is not a multiple of --micro-batch-size 8.",
+        "The global batch size 7 cannot be shared by 99 ranks.",
+    ]
+    _, document = _look(here, *ranks, "--global-batch-size", "many", "--memory-limit", "5KiB")
+    batch, limit = _told(document)
+    assert batch.startswith("--global-batch-size takes a number, a range or auto, not 'many'")
+    assert limit == "--memory-limit 5KiB is less than any training process occupies."
+
+
+def test_what_the_built_in_job_does_not_take_is_told_once(here: Path) -> None:
+    words = ("--demo", "--model", "x", "--dataset", "y", "--split", "z", "--trials", "0")
+    _, document = _look(here, *words)
+    assert _told(document) == [
+        "--demo and --model exclude each other.",
+        "--dataset is not for the built-in job.",
+        "--split is not for the built-in job.",
+        "--trials must be at least 1, not 0.",
+    ]

@@ -9,7 +9,7 @@ import pytest
 from autotune.cli import options
 from autotune.cli.declare import settings
 from tui.setup.fields import BY_NAME, FIELDS, MORE, columns_of
-from tui.setup.form import Inherited, JobForm
+from tui.setup.form import ON, Inherited, JobForm, with_switch
 
 CLASSIFICATION = JobForm(
     values={
@@ -166,5 +166,19 @@ def test_a_remedy_offers_switches() -> None:
         "There is a run 'one' already.",
         "Go on with it by --resume, replace it by --fresh, or choose another --name.",
     )
-    assert fault.switches == ("--resume", "--fresh")
-    assert CLASSIFICATION.fault("It is wrong.", None).switches == ()
+    assert fault.switches() == ("--resume", "--fresh")
+    assert fault.switches(["--demo", "--resume"]) == ("--fresh",)
+    assert CLASSIFICATION.fault("It is wrong.", None).switches() == ()
+    words = ["--name", "one", "--resume", "--force"]
+    assert with_switch(words, "--fresh") == ["--name", "one", "--force", "--fresh"]
+    assert with_switch(["--fresh"], "--force") == ["--fresh", "--force"]
+
+
+def test_what_stands_in_more_is_marked_there() -> None:
+    cause = "--demo and --model exclude each other."
+    demo = JobForm(values={"demo": ON})
+    assert demo.fault(cause, None).field == "demo"
+    assert demo.with_value("more", "--model x").fault(cause, None).field == "more"
+    both = "--model and --model-config exclude each other."
+    config = CLASSIFICATION.with_value("more", "--model-config c.json")
+    assert config.fault(both, None).field == "model", "where it may be emptied"
