@@ -174,8 +174,7 @@ class RunDirectory:
 
     @property
     def _is_in_usual_place(self) -> bool:
-        usual = os.environ.get(_ROOT_VARIABLE) or DEFAULT_ROOT
-        return self.path.parent == Path(DEFAULT_ROOT) and usual == DEFAULT_ROOT
+        return _is_usual(self.path.parent)
 
     @property
     def called(self) -> str:
@@ -268,8 +267,19 @@ def find(root: Path, run: str) -> RunDirectory:
     known = ", ".join(r.name for r in runs[-3:]) or "none yet"
     raise UsageError(
         f"There is no run {run!r} in {root}.",
-        f"Runs there: {known}. `autotune runs` lists them all.",
+        f"Runs there: {known}. `{listing_command(root)}` lists them all.",
     )
+
+
+def listing_command(root: Path) -> str:
+    """The command that lists the runs below `root`."""
+    options = () if _is_usual(root) else ("--run-dir", str(root))
+    return shlex.join(["autotune", "runs", *options])
+
+
+def _is_usual(root: Path) -> bool:
+    usual = os.environ.get(_ROOT_VARIABLE) or DEFAULT_ROOT
+    return root == Path(DEFAULT_ROOT) and usual == DEFAULT_ROOT
 
 
 def list_runs(root: Path) -> list[RunDirectory]:

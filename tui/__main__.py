@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from autotune.display import output
 from autotune.errors import AutotuneError, ExitCode, UsageError
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import RunDirectory, listing_command
 from tui.themes import LOOKS, Look
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def _run(path: Path | None) -> RunDirectory | None:
         return None
     run = RunDirectory(path)
     if not run.request.is_file():
-        raise UsageError(f"{path} is no run.", "`autotune runs` lists the runs there are.")
+        raise UsageError(
+            f"{path} is no run.", f"`{listing_command(path.parent)}` lists the runs there are."
+        )
     return run
 
 

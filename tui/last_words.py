@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.display.output import one_line, plain_text
+from autotune.run_directory import listing_command
 from tui import words
 from tui.ascii import to_ascii
 from tui.run_now import RunNow, RunReader
+from tui.setup.places import path_of
 
 if TYPE_CHECKING:
     from tui.setup.form import JobForm
@@ -23,16 +26,20 @@ def as_known(now: RunNow) -> RunNow:
     return reader.now
 
 
-def of_draft(form: JobForm, is_starting: bool = False, *, ascii_only: bool = False) -> list[str]:
+def of_draft(
+    form: JobForm, *, run_root: Path, is_starting: bool = False, ascii_only: bool = False
+) -> list[str]:
     """How to fill a form in again that was left before anything was started.
 
     Args:
         form: What was filled in.
+        run_root: Where runs are kept that the form has no other place for.
         is_starting: Whether a start was given up, which may have been done already.
         ascii_only: Whether the lines are in ASCII, as the screen was.
     """
+    listing = listing_command(path_of(form["run_dir"] or str(run_root)))
     said = (
-        "The start was given up; `autotune runs` tells whether the run goes on all the same."
+        f"The start was given up; `{listing}` tells whether the run goes on all the same."
         if is_starting
         else "Nothing was started."
     )

@@ -126,7 +126,12 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         for line in last_words(as_known(app.latest), code, ascii_only=options.ascii_only):
             output.data(line)
         if app.draft is not None:
-            told = of_draft(app.draft, app.is_starting, ascii_only=options.ascii_only)
+            told = of_draft(
+                app.draft,
+                run_root=app.run_root,
+                is_starting=app.is_starting,
+                ascii_only=options.ascii_only,
+            )
             for line in told:
                 output.data(line)
     return code

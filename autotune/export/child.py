@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -78,19 +79,37 @@ def ask(
             process.wait()
 
 
-def place_of_log(wanted: Path | None, name: str) -> Path:
+@contextlib.contextmanager
+def log_at(wanted: Path | None, name: str) -> Iterator[Path]:
     """The log that is wanted where it can be written, as not in a run that can only be read.
+
+    Elsewhere it is a temporary file, which stays only where an `ExportError` names it.
 
     Args:
         wanted: None leaves it open.
-        name: Of the file in a new temporary directory, where it is not the wanted one.
+        name: Of the temporary file.
     """
-    if wanted is not None:
-        with contextlib.suppress(OSError):
-            wanted.parent.mkdir(parents=True, exist_ok=True)
-            wanted.open("ab").close()
-            return wanted
-    return Path(tempfile.mkdtemp(prefix=f"autotune-{Path(name).stem}-")) / name
+    if wanted is not None and _can_be_written(wanted):
+        yield wanted
+        return
+    directory = Path(tempfile.mkdtemp(prefix=f"autotune-{Path(name).stem}-"))
+    try:
+        yield directory / name
+    except ExportError:
+        raise
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _can_be_written(file: Path) -> bool:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("ab").close()
+    except OSError:
+        return False
+    return True
 
 
 def _answer(

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,8 +120,22 @@ def consumers(
     return [*found, *scripts] if bundle.has_scripts else found
 
 
-def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], None]) -> JsonValue:
+def run(
+    bundle: Bundle,
+    directory: Path,
+    scratch: Path,
+    *,
+    write: bool,
+    stage: Callable[[str], None],
+) -> JsonValue:
     """Writes the files if asked to, then reads every one of them back.
+
+    Args:
+        bundle: What the files tell.
+        directory: Where they are, or go.
+        scratch: An empty directory for what the consumers leave behind.
+        write: Whether to write them first.
+        stage: Told what is being done.
 
     Returns:
         `{"files": […]}`, or `{"failure": sentence}`.
@@ -131,45 +144,40 @@ def run(bundle: Bundle, directory: Path, *, write: bool, stage: Callable[[str], 
 
     stage("looking at the installed libraries")
     installed = look()
-    # Beside the files there is room for a model; a directory that is only read may be read-only.
-    with tempfile.TemporaryDirectory(
-        dir=directory if write else None, prefix=".autotune-"
-    ) as place:
-        scratch = Path(place)
-        caches = Caches(scratch=scratch, is_hub=_is_hub(bundle))
-        # Scripts that are only tried must leave nothing beside the user's data.
-        keep_caches(caches)
-        answer: list[Preparation] = []
+    caches = Caches(scratch=scratch, is_hub=_is_hub(bundle))
+    # Scripts that are only tried must leave nothing beside the user's data.
+    keep_caches(caches)
+    answer: list[Preparation] = []
 
-        def prepare() -> Preparation:
-            if not answer:
-                answer.append(look_at_job(bundle, scratch))
-            return answer[0]
+    def prepare() -> Preparation:
+        if not answer:
+            answer.append(look_at_job(bundle, scratch))
+        return answer[0]
 
-        files = consumers(bundle, installed, prepare, caches)
-        for consumer in files if write else []:
-            stage(f"writing {consumer.name}")
-            try:
-                (directory / consumer.name).write_text(consumer.render(), encoding="utf-8")
-            except Exception as error:  # noqa: BLE001  whatever a library raises is an answer
-                return _failure(f"{consumer.name} cannot be written", error)
-        verified: list[JsonValue] = []
-        for consumer in files:
-            stage(f"checking {consumer.name}")
-            path = directory / consumer.name
-            try:
-                how = consumer.verify(path)
-            except Exception as error:  # noqa: BLE001  whatever a consumer raises is an answer
-                subject = f"{consumer.name} was not accepted by its consumer ({consumer.reader})"
-                return _failure(subject, error)
-            verified.append(
-                {
-                    "name": consumer.name,
-                    "consumer": consumer.reader,
-                    "verified_with": how,
-                    "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-                }
-            )
+    files = consumers(bundle, installed, prepare, caches)
+    for consumer in files if write else []:
+        stage(f"writing {consumer.name}")
+        try:
+            (directory / consumer.name).write_text(consumer.render(), encoding="utf-8")
+        except Exception as error:  # noqa: BLE001  whatever a library raises is an answer
+            return _failure(f"{consumer.name} cannot be written", error)
+    verified: list[JsonValue] = []
+    for consumer in files:
+        stage(f"checking {consumer.name}")
+        path = directory / consumer.name
+        try:
+            how = consumer.verify(path)
+        except Exception as error:  # noqa: BLE001  whatever a consumer raises is an answer
+            subject = f"{consumer.name} was not accepted by its consumer ({consumer.reader})"
+            return _failure(subject, error)
+        verified.append(
+            {
+                "name": consumer.name,
+                "consumer": consumer.reader,
+                "verified_with": how,
+                "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            }
+        )
     return {"files": verified}
 
 
@@ -194,7 +202,9 @@ def main() -> None:
     directory = Path(str(request["directory"]))
     # Scripts must not depend on the place that they are tried from.
     os.chdir(directory)
-    channel.result(run(bundle, directory, write=bool(request["write"]), stage=channel.stage))
+    scratch = Path(str(request["scratch"]))
+    write = bool(request["write"])
+    channel.result(run(bundle, directory, scratch, write=write, stage=channel.stage))
 
 
 if __name__ == "__main__":

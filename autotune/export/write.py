@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from autotune.errors import ExportError, UsageError
 from autotune.export import document
 from autotune.export.bundle import Bundle, bundle_adapter
-from autotune.export.child import ask, place_of_log
+from autotune.export.child import ask, log_at
 
 TIME_LIMIT_S = 900.0
 """For one cold start, two single optimizer steps and the tokenising of the data before them."""
@@ -130,26 +130,31 @@ def _ask(
     time_limit_s: float,
     should_stop: Callable[[], str | None] = lambda: None,
 ) -> tuple[ExportedFile, ...]:
-    request: JsonValue = {
-        "bundle": json.loads(bundle_adapter().dump_json(bundle)),
-        "directory": str(directory),
-        "write": write,
-    }
-    kept = place_of_log(log, "export.log")
-    environment = {**bundle.environment, **_QUIET}
-    answer = ask(
-        _CHILD,
-        request,
-        environment=environment,
-        log=kept,
-        time_limit_s=time_limit_s,
-        should_stop=should_stop,
-    )
-    assert isinstance(answer, dict)
-    if "failure" in answer:
-        raise ExportError(_sentence(answer["failure"]), f"The log of the check is {kept}.")
-    if kept != log:
-        shutil.rmtree(kept.parent, ignore_errors=True)
+    # Beside the files there is room for a model; a directory that is only read may be read-only.
+    with (
+        log_at(log, "export.log") as kept,
+        # What the child started may still be writing when it is ended.
+        tempfile.TemporaryDirectory(
+            dir=directory if write else None, prefix=".autotune-", ignore_cleanup_errors=True
+        ) as scratch,
+    ):
+        request: JsonValue = {
+            "bundle": json.loads(bundle_adapter().dump_json(bundle)),
+            "directory": str(directory),
+            "scratch": scratch,
+            "write": write,
+        }
+        answer = ask(
+            _CHILD,
+            request,
+            environment={**bundle.environment, **_QUIET},
+            log=kept,
+            time_limit_s=time_limit_s,
+            should_stop=should_stop,
+        )
+        assert isinstance(answer, dict)
+        if "failure" in answer:
+            raise ExportError(_sentence(answer["failure"]), f"The log of the check is {kept}.")
     files = answer["files"]
     assert isinstance(files, list)
     return tuple(ExportedFile(**file) for file in files)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from autotune.errors import WorkloadError
-from autotune.workload.source import Source, file_kind
+from autotune.workload.source import Source, empty_file, file_kind, files_of_known_kind
 from autotune.workload.spec import WorkloadSpec
 from autotune.workload.translate import chain, is_unreachable, root_cause
 
@@ -41,7 +41,8 @@ def explain(error: Exception, spec: WorkloadSpec, source: Source) -> WorkloadErr
             "Choose one with --split.",
         )
     path = Path(spec.dataset or "")
-    found = _fault_of_file(path) if path.is_file() else None
+    files = [path] if path.is_file() else files_of_known_kind(path)
+    found = next((fault for file in files if (fault := _fault_of_file(file))), None)
     return found or WorkloadError(
         f"{subject} cannot be read: {root_cause(error)}",
         "Check that the file is complete and of the kind that its ending says.",
@@ -50,7 +51,7 @@ def explain(error: Exception, spec: WorkloadSpec, source: Source) -> WorkloadErr
 
 def _fault_of_file(path: Path) -> WorkloadError | None:
     if path.stat().st_size == 0:
-        return WorkloadError(f"The dataset {path} is empty.", "Give a file with training samples.")
+        return empty_file(path)
     kind = file_kind(path)
     if path.suffix.lower() != kind or kind in (".parquet", ".arrow"):
         return None

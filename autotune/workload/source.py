@@ -64,17 +64,31 @@ def file_kind(path: Path) -> str:
     return endings[-1] if endings else ""
 
 
+def files_of_known_kind(directory: Path) -> list[Path]:
+    """The files below a directory for which there is a reader, in order."""
+    return sorted(
+        file for file in directory.rglob("*") if file.is_file() and file_kind(file) in BUILDERS
+    )
+
+
+def empty_file(path: Path) -> WorkloadError:
+    """The error that tells of a file without a single byte."""
+    return WorkloadError(f"The dataset {path} is empty.", "Give a file with training samples.")
+
+
 def source_of(spec: WorkloadSpec) -> Source:
     """How the rows of `spec` are loaded; its paths must be resolved.
 
     Raises:
-        WorkloadError: There is no dataset, or no reader for this kind of file.
+        WorkloadError: There is no dataset, no reader for this kind of file, or nothing in it.
     """
     if spec.dataset is None:
         raise WorkloadError("No dataset was given.", "Name one with --dataset, or try --demo.")
     path = Path(spec.dataset)
     if path.is_file():
         kind = file_kind(path)
+        if path.stat().st_size == 0:
+            raise empty_file(path)
         if kind not in BUILDERS:
             raise WorkloadError(
                 f"The dataset {path} is of an unknown kind ({kind or 'no file ending'}).",
@@ -89,7 +103,7 @@ def source_of(spec: WorkloadSpec) -> Source:
     if (path / "state.json").is_file():
         return Source(kind="load_from_disk", path=str(path))
     if path.is_dir():
-        kinds = {file_kind(file) for file in path.rglob("*") if file.is_file()} & BUILDERS.keys()
+        kinds = {file_kind(file) for file in files_of_known_kind(path)}
         if not kinds:
             raise WorkloadError(
                 f"The directory {path} holds no file of a known kind.",

@@ -57,7 +57,8 @@ def test_runs_are_listed_oldest_first_and_found_by_name_path_and_last(tmp_path: 
 def test_a_run_that_is_missing_names_the_newest(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         find(tmp_path, "one")
-    assert caught.value.remedy == "Runs there: none yet. `autotune runs` lists them all."
+    listing = f"`autotune runs --run-dir {tmp_path}`"
+    assert caught.value.remedy == f"Runs there: none yet. {listing} lists them all."
     _run(tmp_path, "two")
     with pytest.raises(UsageError, match="There is no run 'one'") as caught:
         find(tmp_path, "one")

@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from autotune.events import Document
-from autotune.run_directory import RunDirectory
+from autotune.run_directory import DEFAULT_ROOT, RunDirectory
 from tests.testing import runs
 from tests.testing.shared import data_file
 from tests.tui import driving, goldens, machines, stories
@@ -535,7 +535,7 @@ def test_a_filled_form_is_left_only_after_a_question(scripted: ScriptedChildren)
     driving.drive(app, (80, 24), body)
     assert app.return_value == 0
     assert app.draft == JobForm(values={"model": "minilm"})
-    assert of_draft(app.draft)[-1] == "  autotune tui --model minilm"
+    assert of_draft(app.draft, run_root=app.run_root)[-1] == "  autotune tui --model minilm"
 
 
 def test_control_c_again_leaves_a_filled_form_at_once(scripted: ScriptedChildren) -> None:
@@ -705,9 +705,12 @@ def test_a_start_is_given_up_only_after_a_question_and_that_is_told(
     driving.drive(app, (80, 24), body)
     assert app.return_value == 130
     assert app.draft == COMPLETE
-    told, command = of_draft(app.draft, app.is_starting)
+    told, command = of_draft(app.draft, run_root=Path(DEFAULT_ROOT), is_starting=app.is_starting)
     assert told.startswith("The start was given up; `autotune runs` tells whether the run goes on")
     assert command.startswith("  autotune tui --model minilm")
+    elsewhere = app.draft.with_value("run_dir", "kept runs")
+    told, _ = of_draft(elsewhere, run_root=Path(DEFAULT_ROOT), is_starting=True)
+    assert "`autotune runs --run-dir 'kept runs'`" in told
 
 
 def test_a_run_that_is_there_answers_whether_to_leave_its_start(

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import JsonValue, TypeAdapter
 
 from autotune.errors import DeviceError, ExportError
-from autotune.export.child import ask, place_of_log
+from autotune.export.child import ask, log_at
 from autotune.request import Driver
 
 _CHILD = "autotune.export.running.measure"
@@ -28,8 +28,6 @@ class ScriptTiming:
     """Samples that each step trained on, over all ranks."""
     losses: tuple[float, ...]
     """Loss of each step, the mean over the ranks."""
-    log: Path
-    """What the script printed."""
     extra: dict[str, JsonValue]
     """What the hook found on the first rank; empty without one."""
     world_size: int = 1
@@ -61,7 +59,7 @@ def measure_script(
         num_ranks: Ranks to start, by PyTorch's launcher where they are several; the script has to
             train on all of them.
         device_type: torch's name of the kind of device that each rank needs one of.
-        log: Takes what the script prints; None is a new temporary file.
+        log: Takes what the script prints; None is a temporary file, kept where it fails.
         hook: `module:function` of a context manager that is entered on every rank before the
             script runs; a dictionary that it yields comes back as `extra`.
 
@@ -72,8 +70,13 @@ def measure_script(
     """
     if not script.is_file():
         raise ExportError(f"There is no {script}.", "Export the run again: autotune export RUN.")
-    kept = place_of_log(log, f"{script.stem}.log")
-    with tempfile.TemporaryDirectory(prefix="autotune-script-") as output:
+    with (
+        log_at(log, f"{script.stem}.log") as kept,
+        # What the child started may still be writing when it is ended.
+        tempfile.TemporaryDirectory(
+            prefix="autotune-script-", ignore_cleanup_errors=True
+        ) as output,
+    ):
         request: JsonValue = {
             "script": str(script.absolute()),
             "num_steps": num_steps,
@@ -84,16 +87,16 @@ def measure_script(
             "device_type": device_type,
         }
         answer = ask(_CHILD, request, environment=environment, log=kept, time_limit_s=time_limit_s)
-    assert isinstance(answer, dict)
-    if "num_devices" in answer:
-        raise DeviceError(
-            f"{script.name} trains on {num_ranks} {device_type} devices, and this machine has "
-            f"{answer['num_devices']}.",
-            "Run it where it was tuned.",
-        )
-    if "failure" in answer:
-        raise ExportError(f"{script.name} failed: {answer['failure']}", f"Its log is {kept}.")
-    return _timing().validate_python({**answer, "log": kept})
+        assert isinstance(answer, dict)
+        if "num_devices" in answer:
+            raise DeviceError(
+                f"{script.name} trains on {num_ranks} {device_type} devices, and this machine has "
+                f"{answer['num_devices']}.",
+                "Run it where it was tuned.",
+            )
+        if "failure" in answer:
+            raise ExportError(f"{script.name} failed: {answer['failure']}", f"Its log is {kept}.")
+    return _timing().validate_python(answer)
 
 
 def _timing() -> TypeAdapter[ScriptTiming]:

@@ -136,7 +136,6 @@ def _verifies(
             step_times_s=(9.0, 9.0, *[step_s, step_s * 1.001] * (num_steps // 2 - 1)),
             step_rows=(64,) * num_steps,
             losses=(1.0,) * num_steps,
-            log=Path("log"),
             extra={},
         )
 

@@ -16,7 +16,7 @@ import pytest
 from pydantic import JsonValue
 
 from autotune.errors import ExportError
-from autotune.export.child import ask, place_of_log
+from autotune.export.child import ask, log_at
 
 CHILD = "tests.autotune.export.children"
 ROOT = Path(__file__).parents[3]
@@ -98,16 +98,49 @@ def test_the_child_of_a_rank_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert ask_child("ranks", tmp_path / "log") == {"world_size": None}
 
 
-def test_a_log_that_cannot_be_written_is_kept_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
-    (tmp_path / "elsewhere").mkdir()
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files go."""
+    directory = tmp_path / "temporary"
+    directory.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    return directory
+
+
+def test_a_log_stands_where_it_is_wanted(tmp_path: Path, temporary: Path) -> None:
     wanted = tmp_path / "run" / "verify.log"
-    assert place_of_log(wanted, "trainer.log") == wanted
-    assert list((tmp_path / "elsewhere").iterdir()) == []
+    with log_at(wanted, "trainer.log") as log:
+        log.write_text("printed")
+    assert log == wanted
+    assert wanted.read_text() == "printed"
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", [None, KeyboardInterrupt(), OSError("full")])
+def test_a_log_that_cannot_be_written_is_temporary(
+    end: BaseException | None, tmp_path: Path, temporary: Path
+) -> None:
     (tmp_path / "taken").touch()
-    for place in (None, tmp_path / "run", tmp_path / "taken" / "verify.log"):
-        found = place_of_log(place, "trainer.log")
-        assert found.name == "trainer.log"
-        assert found.parent.parent == tmp_path / "elsewhere"
+    for wanted in (None, tmp_path, tmp_path / "taken" / "verify.log"):
+        with contextlib.ExitStack() as stack:
+            if end is not None:
+                stack.enter_context(pytest.raises(type(end)))
+            log = stack.enter_context(log_at(wanted, "trainer.log"))
+            log.write_text("printed")
+            assert log.name == "trainer.log"
+            assert log.parent.parent == temporary
+            if end is not None:
+                raise end
+        assert list(temporary.iterdir()) == []
+
+
+def test_a_log_that_an_error_names_stays(temporary: Path) -> None:
+    def fail() -> None:
+        with log_at(None, "trainer.log") as log:
+            log.write_text("why")
+            raise ExportError("It failed.", f"Its log is {log}.")
+
+    with pytest.raises(ExportError, match="It failed"):
+        fail()
+    (log,) = temporary.glob("*/trainer.log")
+    assert log.read_text() == "why"

@@ -6,8 +6,11 @@ import copy
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +100,30 @@ def test_a_damaged_script_is_found(causal: Bundle, written: Path, tmp_path: Path
         verify(causal, tmp_path, log=log)
     assert caught.value.remedy == f"The log of the check is {log}."
     assert "Traceback" in log.read_text()
+
+
+def test_a_check_that_is_interrupted_leaves_nothing_behind(
+    causal: Bundle, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def interrupt() -> None:
+        # The log, and the directory in which the first script has begun to leave something.
+        while len(list(tmp_path.glob("*/*"))) < 2:
+            if over.wait(0.05):
+                return
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    over = threading.Event()
+    watch = threading.Thread(target=interrupt)
+    watch.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            verify(causal, written)
+    finally:
+        over.set()
+        watch.join()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_classifier_with_the_repair_is_exported(tmp_path: Path) -> None:

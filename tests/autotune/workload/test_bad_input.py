@@ -12,6 +12,7 @@ import pytest
 
 from autotune.errors import UsageError, WorkloadError
 from autotune.workload.load import load
+from autotune.workload.resolve import resolve_spec
 from autotune.workload.spec import Columns, Lora, WorkloadSpec
 from tests.autotune.workload.conftest import Load, rows_of, write_csv, write_jsonl
 from tests.testing import tiny_models
@@ -81,6 +82,32 @@ def test_a_dataset_that_cannot_be_used(
     with pytest.raises(WorkloadError, match=cause) as caught:
         load_here(replace(classify, dataset=name))
     assert remedy in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"text,label\nsch\xf6n,0\n", "Line 2 of .*other.csv is not UTF-8 text"),
+        (b"", "The dataset .*other.csv is empty"),
+    ],
+)
+def test_a_directory_names_the_file_that_cannot_be_read(
+    content: bytes, cause: str, classify: WorkloadSpec, tmp_path: Path, load_here: Load
+) -> None:
+    directory = tmp_path / "parts"
+    directory.mkdir()
+    write_csv(directory / "one.csv", ("text", "label"), REVIEWS)
+    (directory / "other.csv").write_bytes(content)
+    with pytest.raises(WorkloadError, match=cause):
+        load_here(replace(classify, dataset="parts"))
+
+
+def test_an_empty_file_is_refused_before_anything_is_loaded(
+    classify: WorkloadSpec, tmp_path: Path
+) -> None:
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(WorkloadError, match=r"empty\.csv is empty"):
+        resolve_spec(replace(classify, dataset="empty.csv"), tmp_path, tmp_path)
 
 
 def test_a_missing_dataset_names_the_near_file(classify: WorkloadSpec, load_here: Load) -> None:
