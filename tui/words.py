@@ -234,14 +234,21 @@ def running(now: RunNow) -> str:
     trial = view.running
     if trial is None:
         return {"new": "the engine starts", "done": "the engine ends"}.get(view.stage, view.stage)
-    where = f"  {_progress(view.progress)}" if view.progress else ""
-    rests = "  (timed: the screen rests)" if is_quiet(view) else ""
+    is_resting = is_quiet(view)
+    where = f"  {_progress(view.progress, is_resting)}" if view.progress else ""
+    rests = "  (timed: the screen rests)" if is_resting else ""
     return f"#{trial.number}  {short(trial.configuration)}{where}{rests}"
 
 
-def _progress(progress: TrialProgressed) -> str:
-    """Where the trial stands; its memory has a row of its own."""
-    return wording.progress(replace(progress, memory_bytes=None))
+def _progress(progress: TrialProgressed, is_resting: bool) -> str:
+    """Where the trial stands; its memory has a row of its own.
+
+    Args:
+        progress: The newest there is.
+        is_resting: Whether the screen rests; a count of steps would seem to have stopped there.
+    """
+    shown = replace(progress, memory_bytes=None)
+    return wording.progress(replace(shown, step=None) if is_resting else shown)
 
 
 def short(configuration: Configuration) -> str:

@@ -191,7 +191,7 @@ def test_a_run_is_not_overwritten_and_only_the_same_job_is_resumed(tmp_path: Pat
     with pytest.raises(UsageError, match="There is a run 'job' already"):
         starting.prepare(asked, root, "job", fresh=False, resume=False)
     other = replace(asked, goal=Goal(global_batch_size=16))
-    with pytest.raises(UsageError, match="another goal"):
+    with pytest.raises(UsageError, match="another --global-batch-size: 8 instead of 16"):
         starting.prepare(other, root, "job", fresh=False, resume=True)
     longer = replace(asked, budget=replace(asked.budget, seconds=999.0))
     starting.prepare(longer, root, "job", fresh=False, resume=True)

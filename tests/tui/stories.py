@@ -18,6 +18,7 @@ from autotune.events import (
     RegionClosed,
     RunEnded,
     RunStarted,
+    SpacePlanned,
     TrialProgressed,
     TrialStarted,
     record_adapter,
@@ -76,11 +77,24 @@ TRIALS: tuple[tuple[Configuration, Outcome], ...] = (
 )
 
 
+CANDIDATES = (
+    *(choice for choice, _ in TRIALS),
+    *(configuration(mbs, 64 // mbs, every) for mbs, every in ((16, 2), (16, 1), (32, 2))),
+)
+"""Whatever there is to try."""
+
+
 def opening() -> list[Event]:
     """Up to the first trial, at a fixed time and with a fixed machine."""
-    events = runs.opening(NAME)
-    started = next(e for e in events if isinstance(e, RunStarted))
-    return [replace(started, created_unix_s=START_UNIX_S), *events[1:]]
+    started, *events, space = runs.opening(NAME)
+    assert isinstance(started, RunStarted)
+    assert isinstance(space, SpacePlanned)
+    candidates = tuple(choice.to_json() for choice in CANDIDATES)
+    return [
+        replace(started, created_unix_s=START_UNIX_S),
+        *events,
+        replace(space, candidates=candidates),  # type: ignore[arg-type]
+    ]
 
 
 def searching(num_trials: int = len(TRIALS)) -> list[Event]:
@@ -131,13 +145,19 @@ def running_trial() -> list[Event]:
     ]
 
 
-def progress(*, stage: str = "memory", step: int = 4, number: int = len(TRIALS)) -> TrialProgressed:
+def progress(
+    *,
+    stage: str = "memory",
+    step: int = 4,
+    number: int = len(TRIALS),
+    samples_per_s: float = 36.9,
+) -> TrialProgressed:
     return TrialProgressed(
         number=number,
         stage=stage,
         step=step,
         num_steps=10,
-        samples_per_s=36.9,
+        samples_per_s=samples_per_s,
         memory_bytes=3 * GIB,
     )
 

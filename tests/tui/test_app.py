@@ -303,9 +303,10 @@ def test_nothing_is_drawn_while_speed_is_measured_on_the_same_processor(tmp_path
     app = app_of(run)
 
     async def body(pilot: Driver) -> None:
-        await shows(pilot, "(timed: the screen rests)")
+        await shows(pilot, "speed, 36.9 samples/s  (timed: the screen rests)")
         before = driving.text(app)
-        stories.show_progress(run, stories.progress(stage="speed", step=7), seq=len(events))
+        further = stories.progress(stage="speed", step=7, samples_per_s=40.1)
+        stories.show_progress(run, further, seq=len(events))
         await until(pilot, lambda: getattr(app.latest.view.progress, "step", 0) == 7)
         await pilot.pause(0.6)
         assert driving.text(app) == before

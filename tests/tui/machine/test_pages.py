@@ -143,7 +143,7 @@ def test_trials_and_the_run_add_what_they_met() -> None:
     assert "Averaging every 8 steps pays." in text
     follows = _joined(pages.follows(view, 138))
     assert "split ✓ holds" in follows
-    assert "3 configurations to choose from" in follows
+    assert "12 configurations to choose from" in follows
     notes = _joined(pages.notes(found.of_run(view), view, 138))
     assert notes.count("Swap is in use") == 1, "said once, by the machine or by the run"
     assert "▲ The data has few rows." in notes
