@@ -22,6 +22,8 @@ from tui.themes import THEMES, Look
 if TYPE_CHECKING:
     from textual.command import Provider
 
+    from autotune.outcome import Purpose
+
 _LONGEST_WAY_BACK = 20
 
 
@@ -139,8 +141,12 @@ class AutotuneApp(FollowingApp):
         if not self.latest.is_alive:
             self._leave(self.exit_code)
         elif not self._is_asking:
-            in_trial = self.latest.view.running is not None
-            self.push_screen(LeaveQuestion(in_trial=in_trial), self._left)
+            self.push_screen(LeaveQuestion(running=self._running_for), self._left)
+
+    @property
+    def _running_for(self) -> Purpose | None:
+        running = self.latest.view.running
+        return running.purpose if running is not None else None
 
     def action_interrupt(self) -> None:
         """As leave; where that was asked before, leaves or stops now."""
@@ -187,8 +193,9 @@ class AutotuneApp(FollowingApp):
                 verb: Verb = "stop" if answer == "stop" else "stop_now"
                 if self.ask(verb, "SIGINT"):
                     self._stop_asked = verb
+                    what = "measurement" if self._running_for == "confirm" else "trial"
                     self.say(
-                        f"Stopping after this trial. {bindings.shown('interrupt')} stops now."
+                        f"Stopping after this {what}. {bindings.shown('interrupt')} stops now."
                         if verb == "stop"
                         else "Stopping now, finished trials are kept."
                     )

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 PAINT_INTERVAL_S = 0.5
 """What changes by itself is painted this often at most."""
 TICK_S = 1.0
+QUIET_TICKS = 10
+"""While speed is measured on the processor that paints, the clock moves this seldom."""
 
 
 class FollowingApp(App[int]):
@@ -103,6 +105,7 @@ class FollowingApp(App[int]):
         self._latest: RunNow | None = None
         self._visited: list[ScreenName] = ["search" if directory is not None else "setup"]
         self._painted_s = float("-inf")
+        self._num_quiet_ticks = 0
         self._paint_timer: Timer | None = None
         self._stop_asked: Verb | None = None
 
@@ -298,9 +301,10 @@ class FollowingApp(App[int]):
     def _tick(self) -> None:
         from autotune.display.quiet import is_quiet
 
+        self._num_quiet_ticks = self._num_quiet_ticks + 1 if is_quiet(self.latest.view) else 0
+        is_time = self.latest.is_alive and self._num_quiet_ticks % QUIET_TICKS == 0
         front = self.front
-        is_running = self.latest.is_alive and not is_quiet(self.latest.view)
-        if front is not None and front.is_whole and is_running:
+        if front is not None and front.is_whole and is_time:
             front.tick()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,9 +14,12 @@ from autotune.search.batch_size import advice, noise_of
 from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
 from autotune.search.evidence.statistics import ratio_of_times
-from autotune.units import counted, format_bytes, format_change, format_seconds
+from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
 from autotune.view import RunView, TrialView
 from autotune.workload.facts import WorkloadFacts
+
+TELLING_DIFFERENCE = 0.02
+"""Between a ratio of configurations and the ratio of their rates, from which on it is explained."""
 
 
 def reasons(
@@ -36,12 +40,7 @@ def reasons(
     """
     configuration = chosen.configuration
     yield _speed_reason(view, history, configuration, confirmed)
-    if not confirmed.settled and confirmed.speedup_ci95[0] < confirmed.speedup_ci95[1]:
-        low, high = confirmed.speedup_ci95
-        yield (
-            f"The interval of that ratio, {low:.2f} to {high:.2f}, is wide: this machine was noisy "
-            "while it was measured."
-        )
+    yield from _noise_reasons(confirmed)
     if view.machine is not None:
         limit = view.machine.memory_limit_bytes
         yield (
@@ -115,6 +114,25 @@ def _speed_reason(
         why = _why_of_those_that_tie(history, configuration, confirmed)
         return f"It is {same} the baseline ({change}, {rounds}{weighed}){why}."
     return f"{change}, {rounds}{f'; {useful}' if useful is not None else ''}."
+
+
+def _noise_reasons(confirmed: Confirmed) -> Iterator[str]:
+    """What the machine did meanwhile to the figures."""
+    low, high = confirmed.speedup_ci95
+    if low == high:
+        return
+    if not confirmed.settled:
+        yield (
+            f"The interval of that ratio, {low:.2f} to {high:.2f}, is wide: this machine was noisy "
+            "while it was measured."
+        )
+    best, base = confirmed.samples_per_s, confirmed.baseline_samples_per_s
+    if abs(math.log(best / base / confirmed.speedup)) > math.log1p(TELLING_DIFFERENCE):
+        yield (
+            "That ratio is taken round by round, where a round that something else on this machine "
+            f"held up counts little; over all rounds together it is {format_rate(best)} against "
+            f"{format_rate(base)} samples/s ({format_change(best / base)})."
+        )
 
 
 def _is_alone(view: RunView, confirmed: Confirmed) -> bool:

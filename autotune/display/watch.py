@@ -161,7 +161,8 @@ class _Stopper:
                 self._ask(
                     "stop",
                     number,
-                    "Stopping after this trial; finished trials are kept. Ctrl-C again stops now.",
+                    "Stopping after this trial (in a confirmation, after this measurement); "
+                    "finished trials are kept. Ctrl-C again stops now.",
                 )
             elif self._stop_now_s is None:
                 self._stop_now_s = time.monotonic()

@@ -23,7 +23,7 @@ from autotune.events import (
     TrialStarted,
     record_adapter,
 )
-from autotune.outcome import Failed, Outcome, OutOfMemory, Phases, Stopped, TimedOut
+from autotune.outcome import Failed, Outcome, OutOfMemory, Phases, Purpose, Stopped, TimedOut
 from autotune.run_directory import RunDirectory, write_json
 from tests.testing import runs
 from tui.run_now import Form
@@ -132,13 +132,13 @@ def many_trials(num: int) -> list[Event]:
     return [*searching(), *trials_from(len(TRIALS), num - len(TRIALS))]
 
 
-def running_trial() -> list[Event]:
+def running_trial(purpose: Purpose = "search") -> list[Event]:
     """A trial that has begun."""
     document = configuration(16, 4, 2).to_json()
     return [
         TrialStarted(
             number=len(TRIALS),
-            purpose="search",
+            purpose=purpose,
             configuration=document,  # type: ignore[arg-type]
             why="neighbour of the best",
         )

@@ -12,6 +12,7 @@ from autotune import control
 from autotune.run_directory import RunDirectory
 from tests.tui import driving, stories
 from tests.tui.driving import Driver, drive, shows, until
+from tui import following
 from tui.app import AutotuneApp
 from tui.last_words import as_known, last_words
 from tui.run_now import RunNow
@@ -212,6 +213,20 @@ def test_leaving_a_run_that_goes_on_asks_what_should_become_of_it(running: RunDi
     assert asked(running) == []
 
 
+def test_a_stop_while_confirming_ends_the_measurement_and_says_so(tmp_path: Path) -> None:
+    events = [*stories.searching(), *stories.running_trial("confirm")]
+    app = app_of(stories.write(tmp_path, events, alive=True))
+
+    async def body(pilot: Driver) -> None:
+        await pilot.press("q")
+        await shows(pilot, "Stop after this measurement: a run that goes on confirms anew")
+        await pilot.press("f")
+        await shows(pilot, "Stopping after this measurement. ^c stops now.")
+        await pilot.press("ctrl+c")
+
+    drive(app, (80, 24), body)
+
+
 def test_finishing_the_trial_waits_for_the_engine_and_takes_its_code(
     running: RunDirectory,
 ) -> None:
@@ -312,6 +327,23 @@ def test_nothing_is_drawn_while_speed_is_measured_on_the_same_processor(tmp_path
         assert driving.text(app) == before
         await pilot.press("down")
         assert table(app).rows.number == 2
+
+    drive(app, (80, 24), body)
+
+
+def test_the_clock_moves_now_and_then_while_the_screen_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "TICK_S", 0.02)
+    events = [*stories.searching(), *stories.running_trial("confirm")]
+    run = stories.write(tmp_path, events, alive=True)
+    now_unix_s = [stories.START_UNIX_S + 20.0]
+    app = AutotuneApp(run, unix_time=lambda: now_unix_s[0])
+
+    async def body(pilot: Driver) -> None:
+        await shows(pilot, "00:20 of 01:00")
+        now_unix_s[0] += 30.0
+        await shows(pilot, "00:50 of 01:00")
 
     drive(app, (80, 24), body)
 

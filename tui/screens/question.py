@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from autotune.outcome import Purpose
 from tui import bindings
 from tui.owner import Choice
 
@@ -87,22 +88,27 @@ class FormQuestion(Question):
 
 
 class LeaveQuestion(Question):
-    """What should become of a run that goes on when its UI is left."""
+    """What should become of a run that goes on when its UI is left.
 
-    def __init__(self, *, in_trial: bool) -> None:
+    Args:
+        running: What the trial that runs now is for; None between trials.
+    """
+
+    def __init__(self, *, running: Purpose | None) -> None:
+        match running:
+            case None:
+                stop = "Stop when the present step is done"
+            case "confirm":
+                stop = "Stop after this measurement: a run that goes on confirms anew"
+            case _:
+                stop = "Finish the running trial, then stop"
         super().__init__(
             "The run goes on. What should become of it?",
             "Every finished trial is kept in any case. "
             f"{bindings.shown('interrupt')} again stops now.",
             (
                 Choice(id="detach", key="d", text="Detach: leave, and let the run go on"),
-                Choice(
-                    id="stop",
-                    key="f",
-                    text="Finish the running trial, then stop"
-                    if in_trial
-                    else "Stop when the present step is done",
-                ),
+                Choice(id="stop", key="f", text=stop),
                 Choice(id="stop_now", key="s", text="Stop now: the running trial is given up"),
                 Choice(id="back", key="b", text="Back: change nothing"),
             ),

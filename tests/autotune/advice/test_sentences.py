@@ -229,6 +229,24 @@ def tie() -> Confirmed:
     return replace(confirmed, speedup=1.069, speedup_ci95=(0.53, 2.14), num_pairs=1, is_tie=True)
 
 
+def test_rates_that_do_not_give_the_ratio_are_explained() -> None:
+    confirmed = replace(
+        tie(), speedup=1.035, samples_per_s=87.6, baseline_samples_per_s=90.5, settled=True
+    )
+
+    def told(confirmed: Confirmed) -> str:
+        view = confirmed_view(runs.measured(40.0))
+        chosen = view.trial(7)
+        assert chosen is not None
+        return "\n".join(reasons(view, History(space=SPACE), chosen, confirmed, FACTS))
+
+    assert "over all rounds together it is 87.6 against 90.5 samples/s (−3.2 %)." in told(confirmed)
+    alike = replace(confirmed, samples_per_s=93.0)
+    assert "all rounds together" not in told(alike)
+    alone = replace(confirmed, speedup=1.0, speedup_ci95=(1.0, 1.0))
+    assert "all rounds together" not in told(alone)
+
+
 def test_what_was_asked_for_is_told_as_that_with_what_it_is_worth() -> None:
     worse = replace(tie(), useful_speedup=0.95, useful_speedup_ci95=(0.45, 1.9))
     assert first_reason(worse, 4, None) == (

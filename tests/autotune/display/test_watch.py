@@ -88,7 +88,8 @@ def test_the_first_interrupt_lets_the_trial_finish(start: Start, tmp_path: Path)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Stopping after this trial; finished trials are kept. Ctrl-C again stops now." in err
+    assert "Stopping after this trial (in a confirmation, after this measurement)" in err
+    assert "finished trials are kept. Ctrl-C again stops now." in err
     assert "autotune tune --resume --name one" in err
     view = fold(journal.read(run.journal))
     assert [trial.state for trial in view.trials] == ["measured"]
