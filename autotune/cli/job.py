@@ -50,7 +50,8 @@ def build_request(context: typer.Context, chosen: options.Plan) -> Request:
     reader = Reader(context)
     processes = reader.at_least("processes", chosen.processes, 1) or 1
     reader.exclude(chosen, "resume", "fresh")
-    if chosen.resume and not (chosen.demo or chosen.model or chosen.model_config):
+    is_whole = chosen.demo or ((chosen.model or chosen.model_config) and chosen.dataset)
+    if chosen.resume and not is_whole:
         stored = requests.load(find(Path(chosen.run_dir).expanduser(), chosen.name or "last"))
         return _changed(stored, reader, context, chosen)
     micro_batch_size = reader.at_least("micro_batch_size", chosen.micro_batch_size, 1)
@@ -87,7 +88,8 @@ def _changed(
     for field in fields(chosen):
         if field.name in _CHANGEABLE or not reader.is_typed(field.name):
             continue
-        if getattr(chosen, field.name) != getattr(stored, field.name, None):
+        own = getattr(stored.workload, field.name, None)
+        if getattr(chosen, field.name) != getattr(stored, field.name, own):
             raise UsageError(
                 f"{reader.flag(field.name)} cannot change what a run was started with.",
                 "Leave it out to go on with that run, or leave out --resume to start a new one.",

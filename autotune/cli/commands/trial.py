@@ -46,7 +46,9 @@ def run(context: typer.Context, chosen: options.Trial) -> int:
         if log.exists():
             lines.append(f"  log     {log}")
         output.data("\n".join(lines))
-    return ExitCode.OK
+    # Whoever runs it in a script relies on what was measured.
+    is_worse = before.measured is not None and now.measured is None
+    return ExitCode.INTERNAL if is_worse else ExitCode.OK
 
 
 def _told(trial: TrialView) -> str:

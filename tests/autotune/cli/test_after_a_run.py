@@ -233,7 +233,7 @@ def test_a_trial_as_json_and_one_that_ends_otherwise(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     _reruns(OutOfMemory(where="host", cause="the system"), monkeypatch)
-    assert main(["trial", "one", "1", "--json"]) == 0
+    assert main(["trial", "one", "1", "--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert (document["run"], document["number"]) == ("one", 1)
     assert document["before"]["measured"]["samples_per_s"] == 40.0

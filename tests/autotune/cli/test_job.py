@@ -283,6 +283,9 @@ def test_resume_takes_the_stored_job_and_what_was_given_anew(build: Build, tmp_p
         ("--sampler", "tpe"),
         ("--processes", "2"),
         ("--dataset", "other.csv"),
+        ("--model", "other"),
+        ("--model-config", "other"),
+        ("--task", "masked-lm"),
     ],
 )
 def test_what_a_resumed_run_cannot_change_is_refused(
@@ -291,6 +294,14 @@ def test_what_a_resumed_run_cannot_change_is_refused(
     runs.write_run(tmp_path / "autotune-runs", "one", [])
     assert main(["tune", "--resume", option, value]) == 2
     assert f"{option} cannot change what a run was started with" in capsys.readouterr().err
+
+
+def test_a_resumed_run_may_be_told_what_it_is(build: Build, tmp_path: Path) -> None:
+    workload = WorkloadSpec(task="masked-lm", model="./tiny", dataset="some.csv")
+    stored = replace(runs.demo_request(), workload=workload)
+    runs.write_run(tmp_path / "autotune-runs", "one", [], stored)
+    assert build("--resume", "--model", "./tiny") == stored
+    assert build("--resume", "--dataset", "some.csv", "--task", "masked-lm") == stored
 
 
 def test_what_a_file_says_is_for_new_runs(
