@@ -28,8 +28,8 @@ _EPILOG = (
     "Settings also come from autotune.toml or \\[tool.autotune] in pyproject.toml, the nearest "
     "one upwards, and from variables such as AUTOTUNE_MEMORY_LIMIT; flags win over variables, "
     "variables over files. "
-    "Exit codes: 0 ok, 1 internal or verify or trial differs, 2 usage, 3 device or probe unavailable, "
-    "4 nothing feasible, 5 budget ended before confirmation, 130/143/129 by signal."
+    "Exit codes: 0 ok, 1 internal or verify or trial differs, 2 usage, 3 device or probe "
+    "unavailable, 4 nothing feasible, 5 budget ended before confirmation, 130/143/129 by signal."
 )
 
 _YES = ("1", "true", "t", "yes", "y", "on")
