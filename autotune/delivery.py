@@ -179,9 +179,10 @@ def _chosen(answered: Document, alternative: str | None) -> Configuration:
     for item in offered if isinstance(offered, list) else []:
         if isinstance(item, dict) and item.get("kind") == alternative:
             return _configuration(item.get("configuration"))
-    known = ", ".join(repr(kind) for kind in kinds(answered))
+    # As they are typed without quotes.
+    known = ", ".join(kind.replace(" ", "-") for kind in kinds(answered))
     raise UsageError(
-        f"There is no alternative {alternative!r} in this run.",
+        f"There is no alternative {alternative.replace(' ', '-')!r} in this run.",
         f"It offers {known}."
         if known
         else "It offers none: no other configuration that was measured is nearly as fast.",

@@ -62,9 +62,7 @@ def _head(document: Document) -> Block:
     if trained != work["num_parameters"]:
         parameters += f", {_count(trained)} trained"
     tokens = work["sequence_length"]
-    samples = counted(_number(work["samples"]), "sample") + (
-        f" of {tokens} tokens" if tokens else ""
-    )
+    samples = f"{work['samples']} samples" + (f" of {tokens} tokens" if tokens else "")
     if work["is_padded"]:
         samples += ", padded"
     kernels = work["attention"]

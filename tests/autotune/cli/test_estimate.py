@@ -213,6 +213,7 @@ def test_what_is_not_counted_is_told(by_hand: Estimate, capsys: Captured) -> Non
     out = capsys.readouterr().out
     assert "Evaluation and saving are not counted" in out
     assert "add nothing but their samples, 8.00 KiB each" in out
+    assert ", made up samples" in out
 
 
 def test_where_nothing_fits_the_document_is_whole_and_says_what_is_missing(
