@@ -6,6 +6,7 @@ Every body imports what it needs when it runs: `--help`, `runs` and `show` load 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import signal
@@ -32,6 +33,8 @@ _EPILOG = (
     "unavailable, 4 nothing feasible, 5 budget ended before confirmation, 130/143/129 by signal."
 )
 
+_OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES)
+"""What the system says of a path that can be none, or none of this user's."""
 _YES = ("1", "true", "t", "yes", "y", "on")
 """What switches an option on in a variable."""
 
@@ -73,6 +76,9 @@ def main(arguments: Sequence[str] | None = None, *, ahead: Ahead | None = None) 
     except Exception as error:  # noqa: BLE001 - the last resort: no traceback without being asked
         if hasattr(error, "format_message"):
             code = _fail(usage_error(error), invocation)
+        elif isinstance(error, OSError) and error.errno in _OF_PATHS and error.filename:
+            cause = f"{error.filename} cannot be used: {error.strerror}."
+            code = _fail(UsageError(cause, "Name another path."), invocation)
         else:
             code = _fail(
                 AutotuneError(

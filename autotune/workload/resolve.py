@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -176,7 +177,8 @@ def _place(
     if value is None:
         return None
     path = working_directory / Path(value).expanduser()
-    if path.exists():
+    # Path.exists raises where a name is too long.
+    if os.path.exists(path):
         return str(path.absolute())
     looks_like_path = (
         value.startswith((".", "/", "~")) or value.count("/") > 1 or Path(value).suffix in _ENDINGS
@@ -207,9 +209,10 @@ _WEIGHTS = (".safetensors", ".bin")
 
 
 def _near(path: Path) -> str | None:
-    if not path.parent.is_dir():
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
         return None
-    names = [entry.name for entry in path.parent.iterdir()]
     near = difflib.get_close_matches(path.name, names, n=1)
     return f"Did you mean {path.parent / near[0]}?" if near else None
 

@@ -106,6 +106,27 @@ def test_settings_reach_every_command(tmp_path: Path, capsys: Captured) -> None:
     assert [run["run"] for run in document["runs"]] == ["one"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tune", "--demo", "--run-dir", "x" * 300),
+        ("tune", "--demo", "--out", "x" * 300),
+        ("estimate", "--demo", "--picture", "x" * 300 + "/a.svg"),
+        ("estimate", "--model-config", "x" * 300, "--task", "causal-lm"),
+        ("show", "x" * 300),
+        ("tune", "--model", "x" * 300, "--dataset", "data.csv"),
+    ],
+)
+def test_a_path_that_no_system_takes_is_no_internal_error(
+    words: tuple[str, ...], tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "data.csv").write_text("text\nhello\n")
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert "x" * 300 in err
+    assert "went wrong" not in err
+
+
 def test_an_internal_error_has_no_traceback_unless_asked_for(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:

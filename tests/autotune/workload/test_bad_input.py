@@ -12,7 +12,7 @@ import pytest
 
 from autotune.errors import UsageError, WorkloadError
 from autotune.workload.load import load
-from autotune.workload.resolve import resolve_spec
+from autotune.workload.resolve import place_faults, resolve_spec
 from autotune.workload.spec import Columns, Lora, WorkloadSpec
 from tests.autotune.workload.conftest import Load, rows_of, write_csv, write_jsonl
 from tests.testing import tiny_models
@@ -114,6 +114,13 @@ def test_a_missing_dataset_names_the_near_file(classify: WorkloadSpec, load_here
     message = refused(load_here, replace(classify, dataset="god.csv"))
     assert "god.csv does not exist" in message
     assert "good.csv?" in message
+
+
+def test_all_that_is_missing_is_found_however_long_its_name(tmp_path: Path) -> None:
+    spec = WorkloadSpec(task="causal-lm", model="x" * 300, dataset=f"./{'y' * 300}.csv")
+    found = place_faults(spec, tmp_path)
+    assert {*found} == {"model", "dataset"}
+    assert "does not exist" in found["dataset"].cause
 
 
 def test_a_missing_model_names_the_near_directory(
