@@ -35,6 +35,7 @@ _EPILOG = (
 
 _OF_PATHS = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES)
 """What the system says of a path that can be none, or none of this user's."""
+_NUMBERS = {int: ("a whole number", "8"), float: ("a number", "0.1")}
 _YES = ("1", "true", "t", "yes", "y", "on")
 """What switches an option on in a variable."""
 
@@ -134,8 +135,13 @@ def usage_error(error: Exception) -> UsageError:
     elif parameter is not None and context is not None and parameter.param_type_name == "option":
         flag = parameter.opts[0] + origin(context, parameter.name)
         setting = declared_settings(options.ALL).get(parameter.opts[0].removeprefix("--"))
-        needed = {int: "a whole number", float: "a number"}.get(setting.type if setting else str)
-        cause = f"{flag} takes {needed}." if needed else f"{cause} ({flag})"
+        needed = _NUMBERS.get(setting.type) if setting else None
+        if needed is None:
+            cause = f"{cause} ({flag})"
+        else:
+            what, example = needed
+            cause = f"{flag} takes {what}."
+            remedy = f"Write one such as {example}."
     if near:
         remedy = f"Did you mean {' or '.join(near)}?"
     return UsageError(cause, remedy)

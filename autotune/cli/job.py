@@ -13,7 +13,7 @@ from autotune.cli import options
 from autotune.cli.declare import is_given
 from autotune.cli.reader import Reader
 from autotune.cli.task import class_of, told_task
-from autotune.cli.workload_options import ESTIMATED_TASKS, PRECISIONS, Workload
+from autotune.cli.workload_options import ESTIMATED_TASKS, PRECISIONS, TASKS, Workload
 from autotune.display import output
 from autotune.errors import UsageError
 from autotune.goal import Budget, Goal
@@ -134,7 +134,7 @@ def workload_spec(reader: Reader, chosen: Workload, *, needs_dataset: bool = Tru
     for rest in ("lora_alpha", "lora_dropout", "lora_target_modules"):
         if getattr(chosen, rest) is not None and chosen.lora_rank is None:
             raise UsageError(f"{reader.flag(rest)} needs --lora-rank.", "Add --lora-rank 8.")
-    task = _task(reader, chosen)
+    task = _task(reader, chosen, TASKS if needs_dataset else ESTIMATED_TASKS)
     if task == "image-classification" and (needs_dataset or chosen.dataset):
         raise UsageError(
             "The command line reads no images.",
@@ -215,9 +215,19 @@ def _training_seed(reader: Reader, chosen: Workload, otherwise: int) -> int:
     return otherwise if seed is None else seed
 
 
-def _task(reader: Reader, chosen: Workload) -> Task:
+def _task(reader: Reader, chosen: Workload, offered: tuple[Task, ...]) -> Task:
+    """What the model learns.
+
+    Args:
+        reader: Of the call.
+        chosen: Its options.
+        offered: What the command can do. Whatever else there is can be named too, and is refused
+            with its own reason.
+    """
+    if chosen.task in ESTIMATED_TASKS:
+        return chosen.task
     if chosen.task is not None:
-        return reader.choice("task", chosen.task, ESTIMATED_TASKS)
+        return reader.choice("task", chosen.task, offered)
     told = told_task(chosen)
     if told is not None:
         task, name = told
@@ -236,7 +246,7 @@ def _task(reader: Reader, chosen: Workload) -> Task:
     )
     raise UsageError(
         f"What the model should learn is not clear: {why}.",
-        f"Add --task, one of {', '.join(ESTIMATED_TASKS)}.",
+        f"Add --task, one of {', '.join(offered)}.",
     )
 
 

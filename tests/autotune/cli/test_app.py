@@ -54,8 +54,8 @@ def test_help_names_nothing_that_is_not_there(capsys: Captured) -> None:
         (["tune", "stray"], "stray", "tune --help"),
         (["show"], "RUN", "show --help"),
         (["trial", "one", "first"], "NUMBER", "trial --help"),
-        (["tune", "--trials", "many"], "--trials takes a whole number.", "tune --help"),
-        (["tune", "--learning-rate", "low"], "--learning-rate takes a number.", "tune --help"),
+        (["tune", "--trials", "many"], "--trials takes a whole number.", "8"),
+        (["tune", "--learning-rate", "low"], "--learning-rate takes a number.", "0.1"),
     ],
 )
 def test_what_was_mistyped_is_explained(

@@ -77,7 +77,7 @@ def test_settings_count_and_what_cannot_be_parsed_is_told(here: Path) -> None:
         2,
         {
             "cause": "--trials takes a whole number.",
-            "remedy": "`autotune plan --help` lists what there is.",
+            "remedy": "Write one such as 8.",
         },
     )
 
