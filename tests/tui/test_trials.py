@@ -309,7 +309,7 @@ def test_a_confirming_trial_keeps_its_own_figures_and_lends_them_to_its_like() -
     assert (best.number, readings.gain(best, view)) == (1, 1.67)
 
 
-def test_a_gain_is_that_of_the_two_rates_in_sight() -> None:
+def test_a_gain_is_that_of_two_rates_of_the_same_part_of_the_run() -> None:
     """The baseline was read at 25.0 by the search and confirmed at 20.0."""
     events = [
         *stories.searching(3),
@@ -319,14 +319,14 @@ def test_a_gain_is_that_of_the_two_rates_in_sight() -> None:
     told_of = replace(answers.confirmed(), number=7, baseline_number=8, baseline_samples_per_s=20.0)
     view = fold(stories.records([*events, told_of]))
     gains = {trial.number: readings.gain(trial, view) for trial in view.trials}
-    assert gains == {0: 1.0, 1: 1.67, 2: pytest.approx(41.8 / 20.0), 7: None, 8: None}
+    assert gains == {0: 1.0, 1: 1.67, 2: pytest.approx(41.8 / 25.0), 7: None, 8: None}
     other, best = view.trial(2), view.trial(1)
     assert other is not None
     assert best is not None
     chosen = [BY_ID[id] for id in ("rate", "gain")]
-    assert columns.row(other, view, chosen).split() == ["41.8", "+109", "%"]
+    assert columns.row(other, view, chosen).split() == ["41.8", "+67", "%"]
     text = told(other, view)
-    assert "+109 % against the confirmed baseline ◆, by one measurement." in text
+    assert "+67 % against the baseline's trial, by one measurement of each." in text
     assert "before confirmation" not in text
     assert "Trial 1 (repeat #7) confirmed against the baseline: +67 %" in told(best, view)
 
@@ -339,7 +339,7 @@ def test_a_baseline_that_was_not_confirmed_keeps_its_one_reading() -> None:
     gains = {trial.number: readings.gain(trial, view) for trial in view.trials}
     assert gains == {
         0: 1.0,
-        1: pytest.approx(41.8 / 25.0),
+        1: pytest.approx(40.2 / 25.0),
         2: pytest.approx(41.8 / 25.0),
     }
     assert not readings.is_baseline_confirmed(view)

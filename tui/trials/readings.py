@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
+from autotune.display import wording
 from autotune.display.naming import SEARCHED, first_of_its_kind
 from autotune.events import Confirmed
 from autotune.outcome import MemoryUse
@@ -81,25 +82,27 @@ def rate(trial: TrialView, view: RunView) -> float:
 
 
 def gain(trial: TrialView, view: RunView) -> float | None:
-    """The rate over that of the baseline, both as they are shown.
+    """The rate over that of the baseline, both measured in the same part of the run.
 
     Of what was confirmed beside the baseline it is the ratio by pairs, which is surer than that of
-    the medians. None where one of both has no rate, and of a trial of the confirmation itself.
+    the medians. What the search alone has measured is held against what the search measured of the
+    baseline: confirmation came at another time, when the machine may have been faster or slower.
+    None where one of both has no rate, and of a trial of the confirmation itself.
     """
     if trial.purpose not in SEARCHED:
         return None
-    found, base = shown(trial, view), shown(view.baseline, view) if view.baseline else None
-    if found is None or base is None or base.samples_per_s <= 0:
+    found = shown(trial, view)
+    if found is None:
         return None
     confirmed = view.confirmed
     if found.is_confirmed and confirmed is not None and confirmed.baseline_number is not None:
         is_baseline = trial.configuration == view.baseline.configuration if view.baseline else False
         return 1.0 if is_baseline else confirmed.speedup
-    return found.samples_per_s / base.samples_per_s
+    return wording.speedup(trial, view)
 
 
 def is_baseline_confirmed(view: RunView) -> bool:
-    """Whether the baseline's rate, which the others are held against, is the confirmed one."""
+    """Whether the baseline was measured again as well."""
     base = shown(view.baseline, view) if view.baseline else None
     return base is not None and base.is_confirmed
 
