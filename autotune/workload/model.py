@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     with foreign_errors(
         f"The model {source}",
         remedy="Mend its config, or give the config.json that `save_pretrained` wrote."
-        if Path(source).exists()
+        if os.path.exists(source)
         else "Give a directory with a config.json, a hub id, or --model-config.",
     ):
         return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
@@ -54,7 +55,7 @@ def _check_type(source: str) -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     path = Path(source)
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if os.path.isdir(path) else path
     try:
         config = json.loads(file.read_bytes())
     except (OSError, ValueError):
