@@ -121,10 +121,13 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         if signalled:
             code = 128 + signalled[0]
         # It knows how a run is worded, for which the first picture should not wait.
-        from tui.last_words import as_known, last_words, of_draft
+        from tui.last_words import as_known, last_words, of_draft, of_writing
 
         for line in last_words(as_known(app.latest), code, ascii_only=options.ascii_only):
             output.data(line)
+        if app.writing is not None:
+            for line in of_writing(app.writing, ascii_only=options.ascii_only):
+                output.data(line)
         if app.draft is not None:
             told = of_draft(
                 app.draft,

@@ -175,21 +175,23 @@ _QUIET = {
 
 @contextlib.contextmanager
 def _staging(directory: Path) -> Iterator[Path]:
-    """A hidden directory inside `directory`, gone afterwards."""
-    is_new = not os.path.exists(directory)
+    """A hidden directory inside `directory`, gone afterwards with all that was made for it."""
+    new = [path for path in (directory, *directory.parents) if not os.path.exists(path)]
+    staging: Path | None = None
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=directory, prefix=".autotune-"))
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-    try:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(dir=directory, prefix=".autotune-"))
+        except OSError as error:
+            raise _unwritable(directory, error) from error
         yield staging
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        if is_new:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+        for path in new:
             # Only where nothing was written: a directory with files in it stays.
             with contextlib.suppress(OSError):
-                directory.rmdir()
+                path.rmdir()
 
 
 def _unwritable(directory: Path, error: OSError) -> ExportError:
