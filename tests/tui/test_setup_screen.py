@@ -774,3 +774,27 @@ def test_what_has_just_failed_is_not_offered_again(scripted: ScriptedChildren) -
         assert scripted.asked[-1].count("--fresh") == 1
 
     driving.drive(_app(COMPLETE), (100, 40), body)
+
+
+def test_the_command_is_shown_whole_or_ends_in_an_ellipsis(scripted: ScriptedChildren) -> None:
+    long = "/".join(["a-long-name-of-a-directory"] * 8)
+    values = {**COMPLETE.values, "model": long, "budget": "20m", "trials": "12"}
+    app = _app(JobForm(values=values))
+    command = JobForm(values=values).command()
+
+    def shown() -> str:
+        found = driving.rows(app)
+        at = next(n for n, row in enumerate(found) if row.startswith(" ─ command "))
+        return "".join("".join(found[at + 1 : -1]).split())
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "fit")
+        for size in ((80, 24), (100, 30), (140, 40)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: shown() == command.replace(" ", ""))
+        await pilot.resize_terminal(60, 16)
+        await until(pilot, lambda: shown().endswith("…"))
+        assert command.replace(" ", "").startswith(shown()[:-1])
+        assert len(shown()) > 40
+
+    driving.drive(app, (80, 24), body)

@@ -119,6 +119,10 @@ class SetupScreen(RunScreen):
         if self._fitted_to != self.query_one("#side").size.width:
             self._show()
 
+    def on_resize(self) -> None:
+        """Gives the command the rows that there are."""
+        self._show()
+
     @property
     def found(self) -> Found:
         """What the last plan told of the machine, for whoever shows readings."""
@@ -184,7 +188,8 @@ class SetupScreen(RunScreen):
         width = self._side_width()
         steps = checks.steps(self._inquiry.plan, self._form)
         self.query_one("#steps", Page).show(list(rows.of_steps(steps, width)))
-        self.query_one("#command", Page).show([Content(self._form.command())])
+        command = rows.of_command(self._form.command(), *self.app.size)
+        self.query_one("#command", Page).show(command)
         self.bring_keys_up_to_date()
 
     def _side_width(self) -> int:
