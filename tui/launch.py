@@ -56,11 +56,11 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
     Raises:
         UsageError: There is no terminal to show it on, or a settings file gives impossible keys.
     """
-    if not output.can_take_screen():
-        raise UsageError(
-            "The terminal UI needs a terminal.",
-            "Use `autotune show RUN --follow`, or `autotune tune` without --tui.",
-        )
+    fault = output.why_no_screen(
+        "Use `autotune show RUN --follow`, or `autotune tune` without --tui."
+    )
+    if fault is not None:
+        raise fault
     from tui import bindings
 
     if not _writes_utf8():

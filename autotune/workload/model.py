@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
-from autotune.workload.spec import ESTIMATED_TASKS, WorkloadSpec
+from autotune.workload.spec import ESTIMATED_TASKS, TASKS, WorkloadSpec
 from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
@@ -105,7 +105,9 @@ def _check_head(spec: WorkloadSpec, config: PretrainedConfig, auto_model: str) -
         return
     from autotune.workload.tasks import recipe_class
 
-    others = [task for task in ESTIMATED_TASKS if has_head(recipe_class(task).auto_model)]
+    # A job with data is one to be trained.
+    offered = ESTIMATED_TASKS if spec.dataset is None else TASKS
+    others = [task for task in offered if has_head(recipe_class(task).auto_model)]
     raise WorkloadError(
         f"The model {spec.model or spec.model_config} cannot be trained for {spec.task}: "
         f"{config.model_type} has no head for it in the installed transformers.",
