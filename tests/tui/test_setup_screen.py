@@ -128,15 +128,15 @@ def test_a_form_is_filled_in_by_keys_on_real_files(
         assert "What the model should learn" not in text(pilot.app)
         await shows(pilot, "3 configurations to choose from")
         pilot.app.screen.query_one("#field-label-column", FormField).take_focus()
-        await pilot.press("l")
-        await until(pilot, lambda: _suggestion(pilot) == "label")
+        await pilot.press("t")
+        await until(pilot, lambda: _suggestion(pilot) == "text")
         await pilot.press("ctrl+o")
         await shows(pilot, "type to narrow down")
-        await _type(pilot, "tex")
+        await _type(pilot, "lab")
         await pilot.press("enter", "escape")
         command = (
             "autotune tune --task sequence-classification --model minilm "
-            "--dataset reviews-train.csv --label-column text"
+            "--dataset reviews-train.csv --label-column label"
         )
         await until(pilot, lambda: command in " ".join(text(pilot.app).split()))
         await until(pilot, lambda: used.asked[-1] == ["plan", *command.split()[2:], "--json"])
@@ -219,7 +219,7 @@ def test_all_wrong_fields_are_marked_at_once_each_with_its_reason(
     reasons = {
         "model": "The model ./nowhere does not exist.",
         "dataset": "The dataset none.csv does not exist.",
-        "processes": "--processes takes a whole number.",
+        "processes": "--processes takes a whole number, not 'few'.",
         "memory_limit": "--memory-limit: '2G' has half a unit.",
         "trials": "--trials must be at least 1, not 0.",
     }

@@ -54,8 +54,8 @@ def test_help_names_nothing_that_is_not_there(capsys: Captured) -> None:
         (["tune", "stray"], "stray", "tune --help"),
         (["show"], "RUN", "show --help"),
         (["trial", "one", "first"], "NUMBER", "trial --help"),
-        (["tune", "--trials", "many"], "--trials takes a whole number.", "8"),
-        (["tune", "--learning-rate", "low"], "--learning-rate takes a number.", "0.1"),
+        (["tune", "--trials", "many"], "--trials takes a whole number, not 'many'.", "8"),
+        (["tune", "--learning-rate", "low"], "--learning-rate takes a number, not 'low'.", "0.1"),
     ],
 )
 def test_what_was_mistyped_is_explained(
