@@ -798,3 +798,22 @@ def test_the_command_is_shown_whole_or_ends_in_an_ellipsis(scripted: ScriptedChi
         assert len(shown()) > 40
 
     driving.drive(app, (80, 24), body)
+
+
+@pytest.mark.parametrize("small", [(59, 24), (80, 15), (30, 8)])
+def test_a_field_keeps_the_keyboard_through_a_window_that_is_too_small(
+    scripted: ScriptedChildren, small: tuple[int, int]
+) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        field = pilot.app.screen.query_one("#field-model", FormField)
+        field.take_focus()
+        await pilot.press("end", "a")
+        await pilot.resize_terminal(*small)
+        await shows(pilot, "needs 60x16")
+        await pilot.resize_terminal(small[0] - 1, small[1] - 1)
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: isinstance(pilot.app.focused, Input))
+        await pilot.press("b")
+        assert field.value == "minilmab"
+
+    driving.drive(_app(COMPLETE), (80, 24), body)

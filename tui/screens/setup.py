@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from textual import work
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
+from textual.events import Resize
 from textual.widget import Widget
 
 from autotune.display import output
@@ -119,7 +120,7 @@ class SetupScreen(RunScreen):
         if self._fitted_to != self.query_one("#side").size.width:
             self._show()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Gives the command the rows that there are."""
         self._show()
 
