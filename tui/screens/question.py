@@ -9,7 +9,6 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -17,11 +16,12 @@ from autotune.display.output import one_line
 from autotune.outcome import Purpose
 from tui import bindings
 from tui.owner import Choice
+from tui.screens.box import Box
 
 KEYS = "a letter or enter answers · esc goes back"
 
 
-class Question(ModalScreen[str | None]):
+class Question(Box[str | None]):
     """A question with a few answers; dismissed with the id of one, or None for back.
 
     Args:
