@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -817,3 +818,33 @@ def test_a_field_keeps_the_keyboard_through_a_window_that_is_too_small(
         assert field.value == "minilmab"
 
     driving.drive(_app(COMPLETE), (80, 24), body)
+
+
+def test_the_title_of_the_checks_stays_while_they_scroll(scripted: ScriptedChildren) -> None:
+    errors: list[JsonValue] = [
+        {
+            "cause": f"{flag} cannot be read, whatever is tried with it, here or anywhere else at all.",
+            "remedy": "Change it.",
+        }
+        for flag in ("--model", "--dataset", "--trials", "--budget", "--processes", "--precision")
+    ]
+    scripted.answers["look"] = {"error": errors[0], "errors": errors}
+    app = _app(COMPLETE)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ 6 ─")
+        before = driving.rows(app)
+        (title,) = [n for n, row in enumerate(before) if row.startswith(" ─ checks ")]
+        await pilot.press("pagedown")
+        await until(pilot, lambda: driving.rows(app)[title + 1] != before[title + 1])
+        assert driving.rows(app)[title] == before[title]
+        await pilot.press("pagedown", "pagedown")
+        rows = driving.rows(app)
+        command = next(n for n, row in enumerate(rows) if row.startswith(" ─ command "))
+        last = " ".join(" ".join(rows[command - 2 : command]).split())
+        assert "precision" in last, "the last one is reached, and whole"
+        assert "Change it." in last
+        await pilot.press(*["pageup"] * 4)
+        assert driving.rows(app)[title : title + 3] == before[title : title + 3]
+
+    driving.drive(app, (80, 24), body)
