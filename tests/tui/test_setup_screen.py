@@ -823,7 +823,7 @@ def test_a_field_keeps_the_keyboard_through_a_window_that_is_too_small(
 def test_the_title_of_the_checks_stays_while_they_scroll(scripted: ScriptedChildren) -> None:
     errors: list[JsonValue] = [
         {
-            "cause": f"{flag} cannot be read, whatever is tried with it, here or anywhere else at all.",
+            "cause": f"{flag} cannot be read, whatever is tried with it, here or anywhere else.",
             "remedy": "Change it.",
         }
         for flag in ("--model", "--dataset", "--trials", "--budget", "--processes", "--precision")
