@@ -425,3 +425,18 @@ def test_too_little_text_for_one_block(gpt2: str, tmp_path: Path, load_here: Loa
     spec = WorkloadSpec(task="causal-lm", model_config=gpt2, dataset="d.txt", packing=True)
     message = refused(load_here, spec)
     assert "too short for a single block of 32 tokens" in message
+
+
+def test_a_model_for_images_is_offered_no_task_that_needs_images(
+    classify: WorkloadSpec, tmp_path: Path, load_here: Load
+) -> None:
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "config.json").write_text(
+        json.dumps({"model_type": "vit", "architectures": ["ViTForImageClassification"]})
+    )
+    tokenizer = classify.tokenizer or classify.model_config or classify.model
+    spec = replace(classify, model=None, model_config=str(tmp_path / "vit"), tokenizer=tokenizer)
+    message = refused(load_here, spec)
+    assert "cannot be trained for sequence-classification" in message
+    assert "image-classification" not in message
+    assert "Choose a model that AutoModelForSequenceClassification supports." in message
