@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def check_out(out: Path, *, run: str | None, force: bool) -> None:
             f"The output directory {out} cannot be made: {error.strerror}.",
             "Choose another place with --out.",
         ) from error
-    if not existing.is_dir():
+    if not os.path.isdir(existing):
         raise UsageError(
             f"The output directory {out} cannot be made: {existing} is a file.",
             "Choose another place with --out.",
@@ -70,7 +71,7 @@ def check_out(out: Path, *, run: str | None, force: bool) -> None:
         found = None
     if found is not None and found == run:
         return
-    names = [name for name in FILE_NAMES if (out / name).exists()]
+    names = [name for name in FILE_NAMES if os.path.exists(out / name)]
     if names:
         whose = f"of run {found!r}" if found is not None else "that autotune did not write"
         raise UsageError(

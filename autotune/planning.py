@@ -39,7 +39,7 @@ def plan(request: Request) -> Document:
     """
     check_link(request)
     with tempfile.TemporaryDirectory(prefix="autotune-plan-") as directory:
-        run = RunDirectory(Path(directory) / request.workload.name)
+        run = RunDirectory(Path(directory) / "plan")
         run.create()
         with Journal(run.journal, run.progress) as journal:
             session = Session(run, journal, seconds=request.budget.seconds)

@@ -246,7 +246,7 @@ def new_name(root: Path, stem: str) -> str:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem)[: LONGEST_NAME // 2].strip("-.") or "run"
     date = time.strftime("%Y%m%d")
     counter = 1
-    while (root / f"{stem}-{date}-{counter}").exists():
+    while os.path.exists(root / f"{stem}-{date}-{counter}"):
         counter += 1
     return f"{stem}-{date}-{counter}"
 

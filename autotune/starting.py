@@ -63,12 +63,12 @@ def prepare(
         return run
     name = checked_name(name or new_name(run_root, request.workload.name))
     run = RunDirectory(run_root / name)
-    if not run.request.exists() and _is_taken(run.path):
+    if not os.path.exists(run.request) and _is_taken(run.path):
         raise UsageError(
             f"{run.path} exists and is no run.", "Choose another --name, or another --run-dir."
         )
     check_free(run)
-    if run.request.exists() and not fresh:
+    if os.path.exists(run.request) and not fresh:
         raise UsageError(
             f"There is a run {run.name!r} already.",
             "Go on with it by --resume, replace it by --fresh, or choose another --name.",
@@ -82,7 +82,7 @@ def prepare(
 
 def _is_taken(path: Path) -> bool:
     """Whether something that is no run stands in a run's place; an empty directory may."""
-    return path.exists() and not (path.is_dir() and not any(path.iterdir()))
+    return os.path.exists(path) and not (os.path.isdir(path) and not any(path.iterdir()))
 
 
 def to_resume(request: Request, run_root: Path, name: str | None) -> RunDirectory:

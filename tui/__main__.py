@@ -121,7 +121,7 @@ def _run(path: Path | None) -> RunDirectory | None:
     if path is None:
         return None
     run = RunDirectory(path)
-    if not run.request.is_file():
+    if not os.path.isfile(run.request):
         raise UsageError(
             f"{path} is no run.", f"`{listing_command(path.parent)}` lists the runs there are."
         )

@@ -135,7 +135,7 @@ class AutotuneApp(FollowingApp):
             self.push_screen(Help(front.NAME, frozenset(key.id for key in usable)))
 
     def action_leave(self) -> None:
-        """Leaves at once where no run goes on and no form would be lost; asks otherwise."""
+        """Leaves at once where no run goes on and nothing would be lost; asks otherwise."""
         from tui.screens.question import LeaveQuestion
 
         if not self.latest.is_alive:
@@ -165,10 +165,11 @@ class AutotuneApp(FollowingApp):
             self.action_leave()
 
     def _leave(self, code: int) -> None:
-        """Leaves, after a question where somebody filled in a form and started nothing."""
-        from tui.screens.question import FormQuestion
+        """Leaves, after a question where files are being written or a form would be lost."""
+        from tui.screens.question import FormQuestion, WritingQuestion
 
-        if self.draft is None or isinstance(self.screen, FormQuestion):
+        is_nothing_lost = self.draft is None and self.writing is None
+        if is_nothing_lost or isinstance(self.screen, FormQuestion | WritingQuestion):
             self.exit(code)
             return
         while self._is_asking:
@@ -178,7 +179,12 @@ class AutotuneApp(FollowingApp):
             if answer == "leave":
                 self.exit(code)
 
-        self.push_screen(FormQuestion(is_starting=self.is_starting), answered)
+        self.push_screen(
+            WritingQuestion(self.writing.place)
+            if self.writing is not None
+            else FormQuestion(is_starting=self.is_starting),
+            answered,
+        )
 
     async def action_quit(self) -> None:
         """As interrupt: Textual's own way out must not pass over the question."""

@@ -74,6 +74,7 @@ class Children:
         self._environment = environment
         self._command = tuple(command)
         self._living: set[asyncio.subprocess.Process] = set()
+        self._endings: dict[asyncio.subprocess.Process, asyncio.Future[None]] = {}
 
     async def ask(
         self,
@@ -116,13 +117,20 @@ class Children:
             return _failed(f"{name} took longer than {time_limit_s:.0f} s.")
         finally:
             if process.returncode is None:
-                await asyncio.shield(_end(process))
+                await self._end(process)
             self._living.discard(process)
+            self._endings.pop(process, None)
         return Reply(code=process.returncode or 0, document=_object(out), said=said)
 
     async def close(self) -> None:
         """Ends every child that is left, and waits for that."""
-        await asyncio.gather(*(_end(process) for process in tuple(self._living)))
+        await asyncio.gather(*(self._end(process) for process in tuple(self._living)))
+
+    async def _end(self, process: asyncio.subprocess.Process) -> None:
+        """Ends a child once, however many wait: another signal would interrupt its tidying up."""
+        if process not in self._endings:
+            self._endings[process] = asyncio.ensure_future(_end(process))
+        await asyncio.shield(self._endings[process])
 
 
 def _failed(cause: str) -> Reply:

@@ -29,7 +29,7 @@ from tui import bindings, clipboard, screens
 from tui.ascii import AsciiFilter
 from tui.colourless import Colourless
 from tui.keys.key import ScreenName
-from tui.owner import Choice
+from tui.owner import Choice, Writing
 from tui.screens.opening import Opening
 from tui.themes import THEMES, Look
 
@@ -95,6 +95,8 @@ class FollowingApp(App[int]):
         """What somebody filled in since, and nobody has started."""
         self.is_starting = False
         """Whether that is being started now."""
+        self.writing: Writing | None = None
+        """Files that are being written now."""
         self._problem = problem
         self._ascii_filter = AsciiFilter(enabled=ascii_only)
         self._colourless = Colourless(self._grounds)

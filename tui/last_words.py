@@ -10,6 +10,7 @@ from autotune.display.output import one_line, plain_text
 from autotune.run_directory import listing_command
 from tui import words
 from tui.ascii import to_ascii
+from tui.owner import Writing
 from tui.run_now import RunNow, RunReader
 from tui.setup.places import path_of
 
@@ -44,6 +45,23 @@ def of_draft(
         else "Nothing was started."
     )
     lines = [f"{said} The form again:", f"  {form.again()}"]
+    plain = [plain_text(line) for line in lines]
+    return [to_ascii(line) for line in plain] if ascii_only else plain
+
+
+def of_writing(writing: Writing, *, ascii_only: bool = False) -> list[str]:
+    """What became of files that were being written when somebody left.
+
+    Args:
+        writing: What was being written.
+        ascii_only: Whether the lines are in ASCII, as the screen was.
+    """
+    place = one_line(str(writing.place))
+    lines = (
+        [f"The files are in {place} all the same."]
+        if writing.is_done
+        else [f"The files for {place} were not written. To write them:", f"  {writing.command}"]
+    )
     plain = [plain_text(line) for line in lines]
     return [to_ascii(line) for line in plain] if ascii_only else plain
 

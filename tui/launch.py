@@ -56,11 +56,11 @@ def launch(directory: RunDirectory | None, options: Options) -> int:
     Raises:
         UsageError: There is no terminal to show it on, or a settings file gives impossible keys.
     """
-    if not output.can_take_screen():
-        raise UsageError(
-            "The terminal UI needs a terminal.",
-            "Use `autotune show RUN --follow`, or `autotune tune` without --tui.",
-        )
+    fault = output.why_no_screen(
+        "Use `autotune show RUN --follow`, or `autotune tune` without --tui."
+    )
+    if fault is not None:
+        raise fault
     from tui import bindings
 
     if not _writes_utf8():
@@ -121,10 +121,13 @@ def _show(directory: RunDirectory | None, options: Options, problem: str) -> int
         if signalled:
             code = 128 + signalled[0]
         # It knows how a run is worded, for which the first picture should not wait.
-        from tui.last_words import as_known, last_words, of_draft
+        from tui.last_words import as_known, last_words, of_draft, of_writing
 
         for line in last_words(as_known(app.latest), code, ascii_only=options.ascii_only):
             output.data(line)
+        if app.writing is not None:
+            for line in of_writing(app.writing, ascii_only=options.ascii_only):
+                output.data(line)
         if app.draft is not None:
             told = of_draft(
                 app.draft,

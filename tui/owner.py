@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,37 @@ class Choice:
     key: str
     """A letter that chooses it at once."""
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writing:
+    """Files that are being written."""
+
+    place: Path
+    """Where to."""
+    command: str
+    """The command that writes them."""
+    before: tuple[int, int] | None
+    """What was known of the last of them before."""
+
+    @classmethod
+    def begun(cls, place: Path, command: str) -> Writing:
+        """Nothing is written yet."""
+        return cls(place=place, command=command, before=_stamp(place))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether they are there all the same: the last one is a new one."""
+        return _stamp(self.place) not in (None, self.before)
+
+
+def _stamp(place: Path) -> tuple[int, int] | None:
+    # Written last, and moved there whole.
+    try:
+        status = os.stat(place / "recommendation.json")
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 class Clock(Protocol):
@@ -56,6 +88,8 @@ class Owner(Clock, Protocol):
     """What somebody filled in since, and nobody has started."""
     is_starting: bool
     """Whether that is being started now."""
+    writing: Writing | None
+    """Files that are being written now."""
 
     @property
     def latest(self) -> RunNow:

@@ -119,12 +119,17 @@ def _document(error: AutotuneError, invocation: Invocation) -> None:
         output.document(document | {"error": {"cause": error.cause, "remedy": error.remedy}})
 
 
-def usage_error(error: Exception) -> UsageError:
-    """Turns what the parser of the command line raises into an error of ours."""
+def usage_error(error: Exception, shown: str | None = None) -> UsageError:
+    """Turns what the parser of the command line raises into an error of ours.
+
+    Args:
+        error: What it raised.
+        shown: The command that the reader knows, where another one parses in its place.
+    """
     cause = str(error.format_message()).strip()  # type: ignore[attr-defined]
     context = getattr(error, "ctx", None)
     parameter = getattr(error, "param", None)
-    command = context.command_path if context is not None else "autotune"
+    command = shown or (context.command_path if context is not None else "autotune")
     remedy = f"`{command} --help` lists what there is."
     near = [str(name) for name in getattr(error, "possibilities", None) or ()]
     if type(error).__name__ == "NoSuchOption":
@@ -140,11 +145,28 @@ def usage_error(error: Exception) -> UsageError:
             cause = f"{cause} ({flag})"
         else:
             what, example = needed
-            cause = f"{flag} takes {what}."
+            value = _value(error)
+            cause = f"{flag} takes {what}{f', not {value!r}' if value else ''}."
             remedy = f"Write one such as {example}."
     if near:
         remedy = f"Did you mean {' or '.join(near)}?"
     return UsageError(cause, remedy)
+
+
+def _value(error: Exception) -> str:
+    """What was no number; empty where the parser does not tell.
+
+    Some versions of it tell in words, others in the error of what they validate with.
+    """
+    told = re.search(r"'(.*)' is not a valid", str(error.format_message()), re.DOTALL)  # type: ignore[attr-defined]
+    if told is not None:
+        return told[1]
+    from pydantic import ValidationError
+
+    validation = error.__cause__
+    if not isinstance(validation, ValidationError):
+        return ""
+    return str(validation.errors()[0]["input"])
 
 
 def _version(value: bool) -> None:

@@ -44,8 +44,15 @@ _ANY_TASK = "causal-lm"
 """Stands for a task that cannot be known while something else is wrong."""
 
 
-def of_words(command: str, words: Sequence[str]) -> tuple[list[str], list[UsageError]]:
+def of_words(
+    command: str, words: Sequence[str], *, shown: str
+) -> tuple[list[str], list[UsageError]]:
     """What the parser of a command does not take.
+
+    Args:
+        command: The command.
+        words: What it is given.
+        shown: The command that hints name.
 
     Returns:
         The words without it, and an error for each of them.
@@ -62,7 +69,7 @@ def of_words(command: str, words: Sequence[str]) -> tuple[list[str], list[UsageE
         except Exception as error:
             if not hasattr(error, "format_message"):
                 raise
-            found.append(app.usage_error(error))
+            found.append(app.usage_error(error, shown))
             before, kept = kept, _without(kept, error)
             if kept == before:
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import fields, replace
 from pathlib import Path
@@ -241,7 +242,7 @@ def _task(reader: Reader, chosen: Workload, offered: tuple[Task, ...]) -> Task:
     model = chosen.model or chosen.model_config or ""
     why = (
         "neither its config nor a column option says it"
-        if Path(model).expanduser().exists()
+        if os.path.exists(Path(model).expanduser())
         else f"{model} is not a directory here, whose config could say it"
     )
     raise UsageError(

@@ -28,12 +28,14 @@ from autotune.workload.resolve import resolve_data, resolve_spec
 from autotune.workload.spec import WorkloadSpec
 
 COMMAND = "plan"
-"""The command whose options are looked at, and that a hint may name."""
+"""The command whose options are looked at."""
+SHOWN = "autotune tune"
+"""The command that the form shows, and that a hint may name."""
 
 
 def main() -> int:
     """Answers for the options in `sys.argv`."""
-    words, unread = faults.of_words(COMMAND, sys.argv[1:])
+    words, unread = faults.of_words(COMMAND, sys.argv[1:], shown=SHOWN)
 
     @takes(options.Plan, checks_places=False)
     def look(context: typer.Context, chosen: options.Plan) -> int:

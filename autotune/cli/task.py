@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def architecture_of(source: str) -> str:
     """The class that a local config names; empty where there is none, or no such file."""
     path = Path(source).expanduser()
     try:
-        config = json.loads((path / "config.json" if path.is_dir() else path).read_bytes())
+        config = json.loads((path / "config.json" if os.path.isdir(path) else path).read_bytes())
         return str(config["architectures"][0])
     except (OSError, ValueError, LookupError, TypeError):
         return ""

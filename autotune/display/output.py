@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 
 _ASCII = {
     "✓": "+",
@@ -111,11 +111,32 @@ def can_take_screen() -> bool:
 
     A browser that shows the program instead says so by its driver, and has no terminal.
     """
+    return why_no_screen("") is None
+
+
+def why_no_screen(otherwise: str) -> UsageError | None:
+    """What keeps a program from taking the whole screen; None where nothing does.
+
+    Args:
+        otherwise: The remedy where nobody sits at a terminal.
+    """
     if os.environ.get("TEXTUAL_DRIVER"):
-        return True
-    if os.environ.get("CI") or os.environ.get("TERM", "") in ("", "dumb"):
-        return False
-    return all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr))
+        return None
+    if not all(is_terminal(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        return UsageError("The terminal UI needs a terminal.", otherwise)
+    if os.environ.get("CI"):
+        return UsageError(
+            "The terminal UI is not shown where CI is set: nobody would answer it.",
+            "Unset CI, as by `env -u CI autotune tui`.",
+        )
+    terminal = os.environ.get("TERM", "")
+    if terminal in ("", "dumb"):
+        state = f"is {terminal}" if terminal else "is not set"
+        return UsageError(
+            f"The terminal UI repaints the screen, which no terminal can whose TERM {state}.",
+            "Set TERM to what the terminal is, as by `TERM=xterm-256color autotune tui`.",
+        )
+    return None
 
 
 def plain_text(text: str) -> str:

@@ -87,7 +87,7 @@ def write(
         if not force:
             names = [f.name for f in files if _differs(staging / f.name, directory / f.name)]
             _refuse(directory, names)
-        occupied = [file.name for file in files if (directory / file.name).is_dir()]
+        occupied = [file.name for file in files if os.path.isdir(directory / file.name)]
         if occupied:
             raise ExportError(
                 f"{directory / occupied[0]} is a directory, where a file has to go.",
@@ -113,7 +113,7 @@ def verify(
     Raises:
         ExportError: A file is missing, was changed, or is not accepted.
     """
-    if not directory.is_dir():
+    if not os.path.isdir(directory):
         raise ExportError(
             f"There is no directory {directory} with files of run {bundle.run!r}.",
             "Export the run again: autotune export RUN.",
@@ -175,21 +175,23 @@ _QUIET = {
 
 @contextlib.contextmanager
 def _staging(directory: Path) -> Iterator[Path]:
-    """A hidden directory inside `directory`, gone afterwards."""
-    is_new = not directory.exists()
+    """A hidden directory inside `directory`, gone afterwards with all that was made for it."""
+    new = [path for path in (directory, *directory.parents) if not os.path.exists(path)]
+    staging: Path | None = None
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(dir=directory, prefix=".autotune-"))
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-    try:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(dir=directory, prefix=".autotune-"))
+        except OSError as error:
+            raise _unwritable(directory, error) from error
         yield staging
     finally:
-        shutil.rmtree(staging, ignore_errors=True)
-        if is_new:
+        if staging is not None:
+            shutil.rmtree(staging, ignore_errors=True)
+        for path in new:
             # Only where nothing was written: a directory with files in it stays.
             with contextlib.suppress(OSError):
-                directory.rmdir()
+                path.rmdir()
 
 
 def _unwritable(directory: Path, error: OSError) -> ExportError:

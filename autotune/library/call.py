@@ -291,7 +291,7 @@ class _Call:
         if self._request.out is None:
             return
         place = Path(self._request.out)
-        if (place / "recommendation.json").exists() and load(place) == known:
+        if os.path.exists(place / "recommendation.json") and load(place) == known:
             return
         check_out(place, run=known.evidence.run, force=False)
         known.export(place)

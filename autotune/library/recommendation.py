@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shlex
 import warnings
 from collections.abc import Mapping
@@ -412,7 +413,7 @@ def load(path: str | PathLike[str]) -> Recommendation:
         16
     """
     place = path_of("path", path).absolute()
-    if place.is_dir():
+    if os.path.isdir(place):
         place = place / "recommendation.json"
     try:
         document = json.loads(place.read_bytes())
@@ -425,5 +426,5 @@ def load(path: str | PathLike[str]) -> Recommendation:
     if not isinstance(document, Mapping):
         raise JournalError(f"{place} holds no recommendation.", "Export the run again.")
     run = place.absolute().parent.parent
-    is_its_run = (run / "request.json").is_file() and run.name == document.get("run")
+    is_its_run = os.path.isfile(run / "request.json") and run.name == document.get("run")
     return Recommendation.of(copy.copy(dict(document)), run=run if is_its_run else None)

@@ -83,6 +83,9 @@ TASK_ROLES: Mapping[Task, tuple[Role, ...]] = {
     ),
 }
 
+_MAY_REPRODUCE: tuple[Task, ...] = ("seq2seq-lm",)
+"""Tasks in which a text may be learnt from itself, where both columns are named the same."""
+
 
 def choose(columns: Columns, task: Task, available: Sequence[str]) -> Columns:
     """The columns that the task reads: those named, else those with the usual names.
@@ -90,9 +93,17 @@ def choose(columns: Columns, task: Task, available: Sequence[str]) -> Columns:
     Columns that the task does not read come back as None.
 
     Raises:
-        WorkloadError: A column that was named is not there, or a needed one has no usual name.
+        WorkloadError: A column that was named is not there or was named twice, or a needed one has
+            no usual name.
     """
     found: dict[str, str] = {}
+    taken: dict[str, Role] = {}
+    for role in TASK_ROLES[task]:
+        named = getattr(columns, role.field)
+        if named in taken and task not in _MAY_REPRODUCE:
+            raise _twice(named, taken[named], role, available)
+        if named is not None:
+            taken[named] = role
     for role in TASK_ROLES[task]:
         named = getattr(columns, role.field)
         if named is not None:
@@ -100,9 +111,12 @@ def choose(columns: Columns, task: Task, available: Sequence[str]) -> Columns:
                 raise _missing(named, role, available)
             found[role.field] = named
             continue
-        usual = next((name for name in role.usual if name in available), None)
+        there = [name for name in role.usual if name in available]
+        usual = next((name for name in there if name not in taken), None)
         if usual is not None:
             found[role.field] = usual
+        elif there:
+            raise _twice(there[0], taken[there[0]], role, available)
         elif role.is_required:
             raise WorkloadError(
                 f"The task {task} needs {role.meaning}, and no column has a usual name for it.",
@@ -121,6 +135,14 @@ def check_named(columns: Columns, available: Sequence[str]) -> None:
         named = getattr(columns, role.field)
         if named is not None and named not in available:
             raise _missing(named, role, available)
+
+
+def _twice(name: str, one: Role, other: Role, available: Sequence[str]) -> WorkloadError:
+    return WorkloadError(
+        f"The column {name!r} cannot be both {one.meaning} ({one.flag}) and {other.meaning} "
+        f"({other.flag}).",
+        f"Name two different columns. The dataset has: {_listed(available)}.",
+    )
 
 
 def _missing(name: str, role: Role, available: Sequence[str]) -> WorkloadError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -27,9 +28,9 @@ def workload_digest(spec: WorkloadSpec) -> str:
 
 def _identity(place: str) -> list[str]:
     path = Path(place)
-    if path.is_file():
+    if os.path.isfile(path):
         return [_file_identity(path)]
-    if path.is_dir():
+    if os.path.isdir(path):
         files = sorted(p for p in path.rglob("*") if p.is_file())
         return [f"{p.relative_to(path).as_posix()} {_file_identity(p)}" for p in files]
     return [place]

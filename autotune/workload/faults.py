@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from autotune.errors import WorkloadError
@@ -41,7 +42,7 @@ def explain(error: Exception, spec: WorkloadSpec, source: Source) -> WorkloadErr
             "Choose one with --split.",
         )
     path = Path(spec.dataset or "")
-    files = [path] if path.is_file() else files_of_known_kind(path)
+    files = [path] if os.path.isfile(path) else files_of_known_kind(path)
     found = next((fault for file in files if (fault := _fault_of_file(file))), None)
     return found or WorkloadError(
         f"{subject} cannot be read: {root_cause(error)}",

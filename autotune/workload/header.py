@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 from autotune.workload.source import file_kind
@@ -17,7 +18,7 @@ def header_of(spec: WorkloadSpec) -> list[str] | None:
     """
     path = Path(spec.dataset or "")
     try:
-        if path.is_dir():
+        if os.path.isdir(path):
             return _saved(path, spec.split)
         return _file(path)
     except (OSError, ValueError, LookupError, TypeError, csv.Error):
@@ -44,6 +45,6 @@ def _file(path: Path) -> list[str] | None:
 
 def _saved(path: Path, split: str) -> list[str] | None:
     for info in (path / "dataset_info.json", path / split / "dataset_info.json"):
-        if info.is_file():
+        if os.path.isfile(info):
             return list(json.loads(info.read_text(encoding="utf-8"))["features"])
     return None

@@ -47,7 +47,7 @@ def _is_cached(name: str, kind: str, hub_cache: Path) -> bool:
     if kind == "dataset":
         cache = os.environ.get("HF_DATASETS_CACHE") or hub_cache.parent / "datasets"
         places.append(Path(cache) / name.replace("/", "___"))
-    return any(place.is_dir() for place in places)
+    return any(os.path.isdir(place) for place in places)
 
 
 def _is_unreachable(endpoint: str) -> bool:

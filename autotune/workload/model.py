@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.errors import WorkloadError
-from autotune.workload.spec import ESTIMATED_TASKS, WorkloadSpec
+from autotune.workload.spec import ESTIMATED_TASKS, TASKS, WorkloadSpec
 from autotune.workload.translate import foreign_errors
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def load_config(spec: WorkloadSpec) -> PretrainedConfig:
     with foreign_errors(
         f"The model {source}",
         remedy="Mend its config, or give the config.json that `save_pretrained` wrote."
-        if Path(source).exists()
+        if os.path.exists(source)
         else "Give a directory with a config.json, a hub id, or --model-config.",
     ):
         return AutoConfig.from_pretrained(source, trust_remote_code=spec.trust_remote_code)
@@ -54,7 +55,7 @@ def _check_type(source: str) -> None:
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     path = Path(source)
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if os.path.isdir(path) else path
     try:
         config = json.loads(file.read_bytes())
     except (OSError, ValueError):
@@ -104,7 +105,9 @@ def _check_head(spec: WorkloadSpec, config: PretrainedConfig, auto_model: str) -
         return
     from autotune.workload.tasks import recipe_class
 
-    others = [task for task in ESTIMATED_TASKS if has_head(recipe_class(task).auto_model)]
+    # A job with data is one to be trained.
+    offered = ESTIMATED_TASKS if spec.dataset is None else TASKS
+    others = [task for task in offered if has_head(recipe_class(task).auto_model)]
     raise WorkloadError(
         f"The model {spec.model or spec.model_config} cannot be trained for {spec.task}: "
         f"{config.model_type} has no head for it in the installed transformers.",

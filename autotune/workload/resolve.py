@@ -226,13 +226,15 @@ def check_config(place: str | None) -> None:
     if place is None:
         return
     path = Path(place)
-    if path.is_dir() and not (path / "config.json").is_file():
+    # What may not be entered is told as such by whoever opens it.
+    is_directory, may_enter = os.path.isdir(path), os.access(path, os.X_OK)
+    if is_directory and may_enter and not os.path.isfile(path / "config.json"):
         raise WorkloadError(
             f"The directory {path} has no config.json, so that it is not a model of transformers.",
             _nested_config(path) or "Give the directory that `save_pretrained` wrote.",
         )
-    if path.exists():
-        check_is_config(path / "config.json" if path.is_dir() else path)
+    if os.path.exists(path):
+        check_is_config(path / "config.json" if is_directory else path)
 
 
 def check_is_config(file: Path) -> None:
@@ -261,15 +263,15 @@ def check_is_config(file: Path) -> None:
 
 
 def _check_weights(model: str | None) -> None:
-    if model is None or not Path(model).exists():
+    if model is None or not os.path.exists(model):
         return
-    if not Path(model).is_dir():
+    if not os.path.isdir(model):
         raise WorkloadError(
             f"The model {model} is a file.",
             "Give the directory that holds config and weights, or --model-config for a config "
             "with random weights.",
         )
-    if not any(entry.suffix in _WEIGHTS for entry in Path(model).iterdir()):
+    if os.access(model, os.R_OK) and not any(name.endswith(_WEIGHTS) for name in os.listdir(model)):
         raise WorkloadError(
             f"The directory {model} has a config.json, but no weights.",
             "Give --model-config instead of --model to train from random weights.",

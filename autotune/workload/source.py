@@ -6,6 +6,7 @@ Knows names and paths only, so that the engine, the loader and an exported scrip
 from __future__ import annotations
 
 import glob
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -85,7 +86,7 @@ def source_of(spec: WorkloadSpec) -> Source:
     if spec.dataset is None:
         raise WorkloadError("No dataset was given.", "Name one with --dataset, or try --demo.")
     path = Path(spec.dataset)
-    if path.is_file():
+    if os.path.isfile(path):
         kind = file_kind(path)
         if path.stat().st_size == 0:
             raise empty_file(path)
@@ -98,11 +99,11 @@ def source_of(spec: WorkloadSpec) -> Source:
         builder, options = BUILDERS[kind]
         # `datasets` takes every file name as a pattern.
         return _files(builder, glob.escape(str(path)), spec, options)
-    if (path / "dataset_dict.json").is_file():
+    if os.path.isfile(path / "dataset_dict.json"):
         return Source(kind="load_from_disk", path=str(path), split=spec.split)
-    if (path / "state.json").is_file():
+    if os.path.isfile(path / "state.json"):
         return Source(kind="load_from_disk", path=str(path))
-    if path.is_dir():
+    if os.path.isdir(path):
         kinds = {file_kind(file) for file in files_of_known_kind(path)}
         if not kinds:
             raise WorkloadError(
@@ -117,7 +118,7 @@ def source_of(spec: WorkloadSpec) -> Source:
         kind="load_dataset",
         path=spec.dataset,
         options={**named, "split": spec.split},
-        is_hub=not path.exists(),
+        is_hub=not os.path.exists(path),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,13 +40,15 @@ def load_tokenizer(spec: WorkloadSpec, notes: list[str]) -> PreTrainedTokenizerB
     from transformers import AutoTokenizer
 
     source = spec.tokenizer or spec.model or spec.model_config or ""
-    directory = Path(source).parent if Path(source).is_file() else Path(source)
-    if directory.is_dir() and not any((directory / name).is_file() for name in TOKENIZER_FILES):
+    directory = Path(source).parent if os.path.isfile(source) else Path(source)
+    if os.path.isdir(directory) and not any(
+        os.path.isfile(directory / name) for name in TOKENIZER_FILES
+    ):
         raise WorkloadError(
             f"There is no tokenizer in {directory}.",
             "Name the place of one with --tokenizer.",
         )
-    place = str(directory) if directory.is_dir() else source
+    place = str(directory) if os.path.isdir(directory) else source
     with foreign_errors(f"The tokenizer {place}", remedy="Name another one with --tokenizer."):
         tokenizer = AutoTokenizer.from_pretrained(place, trust_remote_code=spec.trust_remote_code)
         if spec.task == "token-classification" and not getattr(tokenizer, "add_prefix_space", True):

@@ -85,7 +85,7 @@ async def painted(app, **options):
     return 0
 
 AutotuneApp.run_async = painted
-output.can_take_screen = lambda: True
+output.why_no_screen = lambda otherwise: None
 launch(None, Options())
 """
     found = subprocess.run(

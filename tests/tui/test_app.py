@@ -300,6 +300,22 @@ def test_help_and_palette_know_keys_and_trials(running: RunDirectory) -> None:
     drive(app, (100, 30), body)
 
 
+@pytest.mark.parametrize(
+    ("key", "title"), [("question_mark", "Keys of 3 search"), ("q", "What should become of it?")]
+)
+def test_nothing_told_before_covers_a_box(running: RunDirectory, key: str, title: str) -> None:
+    app = app_of(running)
+
+    async def body(pilot: Driver) -> None:
+        app.say("It is the first trial.")
+        await shows(pilot, "It is the first trial.")
+        await pilot.press(key)
+        await shows(pilot, title)
+        await until(pilot, lambda: "It is the first trial." not in driving.text(app))
+
+    drive(app, (80, 24), body)
+
+
 def test_pictures_take_turns_in_their_place(running: RunDirectory) -> None:
     app = app_of(running)
 

@@ -111,6 +111,34 @@ def test_a_child_has_limited_time(tmp_path: Path) -> None:
     assert answer.error[0].endswith("took longer than 0 s.")
 
 
+TIDY_FOR_LONG = """
+import pathlib, sys, time
+place = pathlib.Path(sys.argv[1])
+try:
+    (place / "started").touch()
+    time.sleep(60)
+finally:
+    time.sleep(0.5)
+    (place / "tidied").touch()
+"""
+
+
+def test_a_child_that_several_wait_for_is_asked_to_end_once(tmp_path: Path) -> None:
+    async def close() -> None:
+        own = _children()
+        asked = asyncio.create_task(
+            own.ask([str(tmp_path)], module=TIDY_FOR_LONG, time_limit_s=60.0)
+        )
+        while not (tmp_path / "started").exists():
+            await asyncio.sleep(0.02)
+        asked.cancel()
+        await asyncio.sleep(0.2)
+        await own.close()
+
+    asyncio.run(close())
+    assert (tmp_path / "tidied").exists()
+
+
 def test_closing_ends_what_is_left(tmp_path: Path) -> None:
     async def close() -> Reply:
         own = _children()

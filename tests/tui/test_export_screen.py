@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.tui.scripted import ScriptedChildren
 from tui import children, clipboard
 from tui.answer import files
 from tui.app import AutotuneApp
+from tui.last_words import of_writing
 from tui.screens import export as export_screen
 
 
@@ -312,3 +314,66 @@ def test_a_whole_file_is_copied_however_long_it_is(
         assert clipboard.last_copy(run).read_text() == f"{long}\n"
 
     driving.drive(_app(run), (100, 40), body)
+
+
+def test_files_that_are_being_written_are_given_up_only_after_a_question(
+    tmp_path: Path, scripted: ScriptedChildren
+) -> None:
+    scripted.waits = {"export"}
+    app = _app(answers.finished(tmp_path))
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("5")
+        await shows(pilot, "6 files in out")
+        await pilot.press("w")
+        await shows(pilot, "Write the files of the answer")
+        await pilot.press("ctrl+u", *"mine", "enter")
+        await shows(pilot, "autotune export: writes the files")
+        await pilot.press("q")
+        await shows(pilot, "Files are being written. Leave all the same?")
+        await pilot.press("b")
+        assert scripted.given_up == []
+        await pilot.press("ctrl+c")
+        await shows(pilot, "Leave all the same?")
+        await pilot.press("ctrl+c")
+
+    driving.drive(app, (80, 24), body)
+    assert scripted.given_up == ["export"]
+    assert app.writing is not None
+    told, command = of_writing(app.writing)
+    assert told == f"The files for {tmp_path / 'mine'} were not written. To write them:"
+    assert command.startswith("  autotune export ")
+    assert command.endswith(" --out mine")
+    _said(["--out", str(tmp_path / "mine")])
+    assert of_writing(app.writing) == [f"The files are in {tmp_path / 'mine'} all the same."]
+
+
+def test_files_that_are_there_answer_whether_to_leave(
+    tmp_path: Path, scripted: ScriptedChildren
+) -> None:
+    ready = asyncio.Event()
+
+    async def ask(self: ScriptedChildren, words: list[str], **options: object) -> object:
+        await ready.wait()
+        return await whole(self, words, **options)  # type: ignore[arg-type]
+
+    whole = ScriptedChildren.ask
+    scripted.answers = {"export": _said}
+    scripted.ask = ask.__get__(scripted)  # type: ignore[method-assign]
+    app = _app(answers.finished(tmp_path))
+
+    async def body(pilot: Pilot[int]) -> None:
+        await pilot.press("5")
+        await shows(pilot, "6 files in out")
+        await pilot.press("w")
+        await shows(pilot, "Write the files of the answer")
+        await pilot.press("ctrl+u", *"mine", "enter")
+        await shows(pilot, "autotune export: writes the files")
+        await pilot.press("q")
+        await shows(pilot, "Leave all the same?")
+        ready.set()
+        await shows(pilot, "6 files written to")
+        assert "Leave all the same?" not in text(pilot.app)
+        assert app.writing is None
+
+    driving.drive(app, (80, 24), body)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -128,15 +129,15 @@ def test_a_form_is_filled_in_by_keys_on_real_files(
         assert "What the model should learn" not in text(pilot.app)
         await shows(pilot, "3 configurations to choose from")
         pilot.app.screen.query_one("#field-label-column", FormField).take_focus()
-        await pilot.press("l")
-        await until(pilot, lambda: _suggestion(pilot) == "label")
+        await pilot.press("t")
+        await until(pilot, lambda: _suggestion(pilot) == "text")
         await pilot.press("ctrl+o")
         await shows(pilot, "type to narrow down")
-        await _type(pilot, "tex")
+        await _type(pilot, "lab")
         await pilot.press("enter", "escape")
         command = (
             "autotune tune --task sequence-classification --model minilm "
-            "--dataset reviews-train.csv --label-column text"
+            "--dataset reviews-train.csv --label-column label"
         )
         await until(pilot, lambda: command in " ".join(text(pilot.app).split()))
         await until(pilot, lambda: used.asked[-1] == ["plan", *command.split()[2:], "--json"])
@@ -219,7 +220,7 @@ def test_all_wrong_fields_are_marked_at_once_each_with_its_reason(
     reasons = {
         "model": "The model ./nowhere does not exist.",
         "dataset": "The dataset none.csv does not exist.",
-        "processes": "--processes takes a whole number.",
+        "processes": "--processes takes a whole number, not 'few'.",
         "memory_limit": "--memory-limit: '2G' has half a unit.",
         "trials": "--trials must be at least 1, not 0.",
     }
@@ -774,3 +775,76 @@ def test_what_has_just_failed_is_not_offered_again(scripted: ScriptedChildren) -
         assert scripted.asked[-1].count("--fresh") == 1
 
     driving.drive(_app(COMPLETE), (100, 40), body)
+
+
+def test_the_command_is_shown_whole_or_ends_in_an_ellipsis(scripted: ScriptedChildren) -> None:
+    long = "/".join(["a-long-name-of-a-directory"] * 8)
+    values = {**COMPLETE.values, "model": long, "budget": "20m", "trials": "12"}
+    app = _app(JobForm(values=values))
+    command = JobForm(values=values).command()
+
+    def shown() -> str:
+        found = driving.rows(app)
+        at = next(n for n, row in enumerate(found) if row.startswith(" ─ command "))
+        return "".join("".join(found[at + 1 : -1]).split())
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "fit")
+        for size in ((80, 24), (100, 30), (140, 40)):
+            await pilot.resize_terminal(*size)
+            await until(pilot, lambda: shown() == command.replace(" ", ""))
+        await pilot.resize_terminal(60, 16)
+        await until(pilot, lambda: shown().endswith("…"))
+        assert command.replace(" ", "").startswith(shown()[:-1])
+        assert len(shown()) > 40
+
+    driving.drive(app, (80, 24), body)
+
+
+@pytest.mark.parametrize("small", [(59, 24), (80, 15), (30, 8)])
+def test_a_field_keeps_the_keyboard_through_a_window_that_is_too_small(
+    scripted: ScriptedChildren, small: tuple[int, int]
+) -> None:
+    async def body(pilot: Pilot[int]) -> None:
+        field = pilot.app.screen.query_one("#field-model", FormField)
+        field.take_focus()
+        await pilot.press("end", "a")
+        await pilot.resize_terminal(*small)
+        await shows(pilot, "needs 60x16")
+        await pilot.resize_terminal(small[0] - 1, small[1] - 1)
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: isinstance(pilot.app.focused, Input))
+        await pilot.press("b")
+        assert field.value == "minilmab"
+
+    driving.drive(_app(COMPLETE), (80, 24), body)
+
+
+def test_the_title_of_the_checks_stays_while_they_scroll(scripted: ScriptedChildren) -> None:
+    errors: list[JsonValue] = [
+        {
+            "cause": f"{flag} cannot be read, whatever is tried with it, here or anywhere else.",
+            "remedy": "Change it.",
+        }
+        for flag in ("--model", "--dataset", "--trials", "--budget", "--processes", "--precision")
+    ]
+    scripted.answers["look"] = {"error": errors[0], "errors": errors}
+    app = _app(COMPLETE)
+
+    async def body(pilot: Pilot[int]) -> None:
+        await shows(pilot, "✗ 6 ─")
+        before = driving.rows(app)
+        (title,) = [n for n, row in enumerate(before) if row.startswith(" ─ checks ")]
+        await pilot.press("pagedown")
+        await until(pilot, lambda: driving.rows(app)[title + 1] != before[title + 1])
+        assert driving.rows(app)[title] == before[title]
+        await pilot.press("pagedown", "pagedown")
+        rows = driving.rows(app)
+        command = next(n for n, row in enumerate(rows) if row.startswith(" ─ command "))
+        last = " ".join(" ".join(rows[command - 2 : command]).split())
+        assert "precision" in last, "the last one is reached, and whole"
+        assert "Change it." in last
+        await pilot.press(*["pageup"] * 4)
+        assert driving.rows(app)[title : title + 3] == before[title : title + 3]
+
+    driving.drive(app, (80, 24), body)

@@ -132,8 +132,8 @@ EVERYWHERE: tuple[Key, ...] = (
         keys="q",
         shown="q",
         label="Quit",
-        help="Leave. A run that goes on asks first: finish the trial, stop now, or detach; so does "
-        "a form that was filled in.",
+        help="Leave. A run that goes on asks first: finish the trial, stop now, or detach; so do a "
+        "form that was filled in, and files that are being written.",
         group=APP,
         verb="app.leave",
     ),
@@ -142,7 +142,7 @@ EVERYWHERE: tuple[Key, ...] = (
         keys="ctrl+c,ctrl+q",
         shown="^c",
         label="Quit",
-        help="As q; pressed again, it stops the run now, or leaves the form. Finished trials are "
+        help="As q; pressed again, it stops the run now, or leaves at once. Finished trials are "
         "kept.",
         group=APP,
         verb="app.interrupt",

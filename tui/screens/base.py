@@ -13,6 +13,7 @@ from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.events import Resize
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
@@ -25,9 +26,10 @@ from tui.widgets.headline import Headline
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.status_card import StatusCard, best_and_now
 
-WIDTHS = [(0, "-card"), (60, "-narrow"), (80, "-normal"), (132, "-wide")]
+_LEAST_COLUMNS, _LEAST_ROWS = 60, 16
+WIDTHS = [(0, "-card"), (_LEAST_COLUMNS, "-narrow"), (80, "-normal"), (132, "-wide")]
 """Columns from which on a screen has that class."""
-HEIGHTS = [(0, "-flat"), (16, "-short"), (24, "-medium"), (30, "-tall")]
+HEIGHTS = [(0, "-flat"), (_LEAST_ROWS, "-short"), (24, "-medium"), (30, "-tall")]
 """Rows from which on a screen has that class. Below 60x16 there is one status card alone."""
 
 
@@ -47,6 +49,8 @@ class RunScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._shown: RunNow | None = None
+        self._hidden: Widget | None = None
+        """What had the keyboard before the window became too small for it."""
 
     def compose(self) -> ComposeResult:
         """The frame around the body."""
@@ -120,6 +124,20 @@ class RunScreen(Screen[None]):
         """Letters may be keys again."""
         if self.is_whole:
             self.bring_keys_up_to_date()
+
+    def on_resize(self, event: Resize) -> None:
+        """Gives the keyboard back to what had it, where a card stood in its place meanwhile."""
+        columns, rows = event.size
+        if columns < _LEAST_COLUMNS or rows < _LEAST_ROWS:
+            self._hidden = self.focused or self._hidden
+        elif self._hidden is not None:
+            hidden, self._hidden = self._hidden, None
+            self.call_after_refresh(self._focus_again, hidden)
+
+    def _focus_again(self, widget: Widget) -> None:
+        if self.is_whole and self.focused is None and widget.is_attached:
+            # As after another window: what is typed goes on where it was.
+            self.set_focus(widget, scroll_visible=False, from_app_focus=True)
 
     def close_part(self) -> bool:
         """Closes what lies over the screen, such as a filter; esc asks for this first.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from textual import work
 from textual.containers import Container, VerticalScroll
@@ -24,10 +25,11 @@ from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
 from tui.children import Children, Reply
 from tui.keys.key import Needs
-from tui.owner import Choice
+from tui.owner import Choice, Writing
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
+from tui.screens.question import WritingQuestion
 from tui.widgets.doing import Doing
 from tui.widgets.file_preview import FilePreview
 from tui.widgets.options import refill
@@ -313,9 +315,15 @@ class ExportScreen(RunScreen):
     @work(exclusive=True, group="write", exit_on_error=False)
     async def _write(self, words: list[str], offer: Offer) -> None:
         run = self.now.directory
+        out = Path(words[words.index("--out") + 1]).absolute()
+        self.owner.writing = Writing.begun(out, shlex.join(["autotune", *words]))
         answer = await self._ask(
             "autotune export: writes the files, each is read back by its consumer", words
         )
+        # Where somebody leaves before that, the last words tell of it.
+        self.owner.writing = None
+        if isinstance(self.app.screen, WritingQuestion):
+            self.app.pop_screen()
         event = files.exported(answer.document or {})
         number, place = len(event.files), event.directory
         told = f"{counted(number, 'file')} written to {place}, each read back by its consumer."

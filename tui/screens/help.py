@@ -10,11 +10,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from tui import bindings
 from tui.keys.key import ScreenName
+from tui.screens.box import Box
 
 HEADS = (
     "mbs is the micro-batch size, acc the accumulation steps, ckpt the checkpointing, sgd the "
@@ -24,7 +24,7 @@ HEADS = (
 MOUSE = "Rows, heads and footer can be clicked. Shift and drag selects text, as without a program."
 
 
-class Help(ModalScreen[None]):
+class Help(Box[None]):
     """All keys of a screen; any of the usual keys closes it.
 
     Args:

@@ -8,15 +8,16 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
+
+from tui.screens.box import Box
 
 MAX_SHOWN = 300
 """Entries that a list shows at once; typing finds the others."""
 
 
-class Listing(ModalScreen[str | None]):
+class Listing(Box[str | None]):
     """Dismissed with the entry that was chosen, or with None.
 
     Args:

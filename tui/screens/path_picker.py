@@ -10,17 +10,17 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tui.screens.box import Box
 from tui.setup.places import Place, Wanted, listed, path_of, shortened, split
 from tui.widgets.rows import padded
 
 _HERE = "this directory"
 
 
-class PathPicker(ModalScreen[str | None]):
+class PathPicker(Box[str | None]):
     """Dismissed with a path, or with None.
 
     Typing narrows the list down; enter goes into a directory or takes what is looked for.

@@ -7,11 +7,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from tui.screens.box import Box
 
-class Prompt(ModalScreen[str | None]):
+
+class Prompt(Box[str | None]):
     """Asks for a text; dismissed with it, or with None where there is none.
 
     Args:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from autotune.display.output import one_line
 from autotune.outcome import Purpose
 from tui import bindings
 from tui.owner import Choice
+from tui.screens.box import Box
 
 KEYS = "a letter or enter answers · esc goes back"
 
 
-class Question(ModalScreen[str | None]):
+class Question(Box[str | None]):
     """A question with a few answers; dismissed with the id of one, or None for back.
 
     Args:
@@ -83,6 +85,25 @@ class FormQuestion(Question):
             (
                 Choice(id="back", key="b", text=f"Back: {back}"),
                 Choice(id="leave", key="l", text="Leave"),
+            ),
+        )
+
+
+class WritingQuestion(Question):
+    """Whether to leave while files are being written.
+
+    Args:
+        place: Where to.
+    """
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(
+            "Files are being written. Leave all the same?",
+            f"Nothing is written to {one_line(str(place))} then. The command that writes them "
+            f"stays on the terminal. {bindings.shown('interrupt')} again leaves at once.",
+            (
+                Choice(id="back", key="b", text="Back: wait for the files"),
+                Choice(id="leave", key="l", text="Leave: write nothing"),
             ),
         )
 

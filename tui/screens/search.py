@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -276,6 +277,6 @@ class SearchScreen(CopyTrial, RunScreen):
         if self.has_class("-wide"):
             self.detail.turn(by)
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Parts come into sight with the size, and have not seen the run yet."""
         self.call_after_refresh(lambda: self.show_run(self.now))

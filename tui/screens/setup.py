@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from textual import work
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
+from textual.events import Resize
 from textual.widget import Widget
 
 from autotune.display import output
@@ -119,6 +120,10 @@ class SetupScreen(RunScreen):
         if self._fitted_to != self.query_one("#side").size.width:
             self._show()
 
+    def on_resize(self, event: Resize) -> None:
+        """Gives the command the rows that there are."""
+        self._show()
+
     @property
     def found(self) -> Found:
         """What the last plan told of the machine, for whoever shows readings."""
@@ -184,7 +189,8 @@ class SetupScreen(RunScreen):
         width = self._side_width()
         steps = checks.steps(self._inquiry.plan, self._form)
         self.query_one("#steps", Page).show(list(rows.of_steps(steps, width)))
-        self.query_one("#command", Page).show([Content(self._form.command())])
+        command = rows.of_command(self._form.command(), *self.app.size)
+        self.query_one("#command", Page).show(command)
         self.bring_keys_up_to_date()
 
     def _side_width(self) -> int:

@@ -10,8 +10,10 @@ from autotune.display import output
 from tui.owner import Choice
 from tui.setup.checks import Check
 from tui.setup.form import SWITCHES, Fault
-from tui.widgets.rows import hanging, mark
+from tui.widgets.rows import cut_off, hanging, mark
 
+_FROM_ROWS = 24
+"""A lower window has one row for the command."""
 _COUNTED = (("ok", "✓"), ("note", "▲"), ("wrong", "✗"))
 
 
@@ -27,6 +29,12 @@ def of_steps(steps: Iterable[tuple[str, str]], width: int) -> Iterator[Content]:
     """What will happen, numbered, in rows of that many cells."""
     for number, (what, text) in enumerate(steps, start=1):
         yield from hanging(f" {number} {what:<9} ", output.one_line(text), width)
+
+
+def of_command(command: str, columns: int, rows: int) -> Iterator[Content]:
+    """The command line, in as many rows as it needs and a window of that size has for it."""
+    num_rows = rows // 4 if rows >= _FROM_ROWS else 1
+    yield from map(Content, cut_off(output.one_line(command), columns - 3, num_rows))
 
 
 def counts(found: Sequence[Check]) -> str:

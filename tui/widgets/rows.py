@@ -55,6 +55,14 @@ def _wrapped(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_long_words=True, break_on_hyphens=False)
 
 
+def cut_off(text: str, width: int, num_rows: int) -> list[str]:
+    """The text in so many rows at most; where it needs more, the last one ends in an ellipsis."""
+    rows = _wrapped(text, width)
+    if len(rows) <= num_rows:
+        return rows
+    return [*rows[: num_rows - 1], padded(" ".join(rows[num_rows - 1 :]), width)]
+
+
 def padded(text: str, width: int, *, right: bool = False) -> str:
     """The text in a column of so many cells; a longer one is cut with an ellipsis."""
     length = cell_len(text)

@@ -206,15 +206,15 @@ def _picture_file(reader: Reader, path: str | None) -> Path | None:
             f"{reader.flag('picture')} draws SVG, and {file.name} is called otherwise.",
             "Give a name that ends in .svg.",
         )
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):
         raise UsageError(
             f"{reader.flag('picture')}: the directory {file.parent} does not exist.",
             "Make it, or name another one.",
         )
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+    if os.path.isdir(file) or not os.access(file if os.path.exists(file) else file.parent, os.W_OK):
         raise UsageError(
             f"{reader.flag('picture')}: {file} cannot be written"
-            + (": it is a directory." if file.is_dir() else "."),
+            + (": it is a directory." if os.path.isdir(file) else "."),
             "Name another file.",
         )
     return file

@@ -38,13 +38,13 @@ def run(context: typer.Context, chosen: options.Tui) -> int:
     look += ["--run-dir", str(root)]
     filled_in = form_in_json(context, chosen)
     look += ["--setup", filled_in] if directory is None and filled_in is not None else []
-    if output.can_take_screen():
+    fault = output.why_no_screen(
+        "Give a RUN to follow it in plain lines, or set up a job with `autotune tune`."
+    )
+    if fault is None:
         return screen.show(directory, look=look, invocation=context.find_object(Invocation))
     if directory is None:
-        raise UsageError(
-            "The terminal UI needs a terminal.",
-            "Give a RUN to follow it in plain lines, or set up a job with `autotune tune`.",
-        )
+        raise fault
     return _in_lines(directory)
 
 

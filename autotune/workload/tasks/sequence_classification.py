@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from autotune.errors import WorkloadError
 from autotune.workload.data import column_values
 from autotune.workload.loaded import Collator
 from autotune.workload.tasks.labels import Classes, classes_of, declared_names
@@ -35,11 +34,6 @@ class SequenceClassification(Recipe):
     def learn_labels(self, dataset: AnyDataset) -> None:
         """Finds the classes of the label column."""
         column = self.columns.label or ""
-        if column in (self.columns.text, self.columns.text_pair):
-            raise WorkloadError(
-                f"Column {column!r} is named as text and as label.",
-                "Name the column with the classes with --label-column.",
-            )
         names = declared_names(dataset, column)
         self.classes = classes_of(() if names else column_values(dataset, column), names, column)
 

@@ -31,7 +31,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
             super().__init__([*PYTHON, TELLS])
 
     monkeypatch.setattr(ahead, "Ahead", Noted)
-    monkeypatch.setattr(output, "can_take_screen", lambda: True)
+    monkeypatch.setattr(output, "why_no_screen", lambda otherwise: None)
     return commands
 
 

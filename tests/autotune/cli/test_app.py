@@ -54,8 +54,8 @@ def test_help_names_nothing_that_is_not_there(capsys: Captured) -> None:
         (["tune", "stray"], "stray", "tune --help"),
         (["show"], "RUN", "show --help"),
         (["trial", "one", "first"], "NUMBER", "trial --help"),
-        (["tune", "--trials", "many"], "--trials takes a whole number.", "8"),
-        (["tune", "--learning-rate", "low"], "--learning-rate takes a number.", "0.1"),
+        (["tune", "--trials", "many"], "--trials takes a whole number, not 'many'.", "8"),
+        (["tune", "--learning-rate", "low"], "--learning-rate takes a number, not 'low'.", "0.1"),
     ],
 )
 def test_what_was_mistyped_is_explained(
@@ -115,6 +115,8 @@ def test_settings_reach_every_command(tmp_path: Path, capsys: Captured) -> None:
         ("estimate", "--model-config", "x" * 300, "--task", "causal-lm"),
         ("show", "x" * 300),
         ("tune", "--model", "x" * 300, "--dataset", "data.csv"),
+        ("plan", "--model", "/" + "x" * 300, "--dataset", "data.csv", "--task", "causal-lm"),
+        ("plan", "--model-config", "x" * 300, "--dataset", "data.csv", "--task", "causal-lm"),
     ],
 )
 def test_a_path_that_no_system_takes_is_no_internal_error(
@@ -125,6 +127,7 @@ def test_a_path_that_no_system_takes_is_no_internal_error(
     err = capsys.readouterr().err
     assert "x" * 300 in err
     assert "went wrong" not in err
+    assert words[0] != "plan" or "run directory" not in err
 
 
 def test_an_internal_error_has_no_traceback_unless_asked_for(

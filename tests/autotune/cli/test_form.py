@@ -21,7 +21,7 @@ from tui.setup.form import Inherited, JobForm
 def shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     """Options of every UI that was started, in an empty directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(output, "can_take_screen", lambda: True)
+    monkeypatch.setattr(output, "why_no_screen", lambda otherwise: None)
     started: list[list[str]] = []
 
     def show(directory: RunDirectory | None, *, look: Sequence[str], invocation: object) -> int:

@@ -228,7 +228,7 @@ def test_a_global_batch_size_is_kept_or_chosen(
         ((*M, "--learning-rate", "-1"), "positive number", "5e-5"),
         ((*M, "--learning-rate", "nan"), "positive number", "5e-5"),
         ((*M, "--max-length", "1"), "at least 2", "larger"),
-        ((*M, "--trials", "2x"), "--trials takes a whole number.", "such as 8"),
+        ((*M, "--trials", "2x"), "--trials takes a whole number, not '2x'.", "such as 8"),
         ((*M, "--task", "images"), "--task cannot be 'images'", "seq2seq-lm."),
         (("--resume",), "There is no run 'last'", "autotune runs"),
     ],

@@ -76,7 +76,7 @@ def test_settings_count_and_what_cannot_be_parsed_is_told(here: Path) -> None:
     assert (code, document["error"]) == (
         2,
         {
-            "cause": "--trials takes a whole number.",
+            "cause": "--trials takes a whole number, not 'many'.",
             "remedy": "Write one such as 8.",
         },
     )
@@ -93,7 +93,7 @@ def test_everything_that_is_wrong_is_told_at_once(here: Path) -> None:
     reviews = str(data_file("reviews-train.csv"))
     wrong = (
         *("--model", "tiny", "--dataset", reviews, "--label-column", "lable"),
-        *("--text-column", "txt", "--memory-limit", "2G", "--processes", "few", "--wings", "2"),
+        *("--text-column", "txt", "--memory-limit", "2G", "--processes", "few", "--zzz", "2"),
         *("--global-batch-size", "many", "--trials", "0", "--precision=fp8"),
     )
     code, document = _look(here, *wrong)
@@ -107,7 +107,9 @@ def test_everything_that_is_wrong_is_told_at_once(here: Path) -> None:
         "--trials",
         "--processes",
     }
-    assert "There is no option --wings." in told
+    assert "There is no option --zzz." in told
+    remedies = {str(e["cause"]): e["remedy"] for e in document["errors"] if isinstance(e, dict)}  # type: ignore[union-attr]
+    assert remedies["There is no option --zzz."] == "`autotune tune --help` lists what there is."
     assert "The dataset has no column 'lable' (--label-column)." in told
     assert "The dataset has no column 'txt' (--text-column)." in told
     assert len(told) == len(set(told)) == 8

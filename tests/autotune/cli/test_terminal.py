@@ -67,6 +67,25 @@ def test_without_colour_every_state_is_told_by_glyph_and_word(directory: Path) -
     assert re.search(colours, tty.bytes) is None
 
 
+@pytest.mark.parametrize(
+    ("variables", "cause", "remedy"),
+    [
+        ({"TERM": "dumb"}, "whose TERM is dumb.", "TERM=xterm-256color autotune tui"),
+        ({"TERM": ""}, "whose TERM is not set.", "TERM=xterm-256color autotune tui"),
+        ({"CI": "1"}, "where CI is set", "env -u CI autotune tui"),
+    ],
+)
+def test_what_keeps_the_terminal_ui_from_a_terminal_is_named(
+    directory: Path, variables: dict[str, str], cause: str, remedy: str
+) -> None:
+    with contextlib.closing(Terminal(directory, "good", "tui", variables=variables)) as tty:
+        assert tty.wait() == 2
+    text = " ".join(tty.bytes.decode().split())
+    assert cause in text
+    assert remedy in text
+    assert "needs a terminal" not in text
+
+
 @pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"CI": "1"}])
 def test_a_terminal_that_cannot_repaint_gets_lines(
     directory: Path, variables: dict[str, str]

@@ -102,6 +102,21 @@ def test_a_damaged_script_is_found(causal: Bundle, written: Path, tmp_path: Path
     assert "Traceback" in log.read_text()
 
 
+def test_an_export_that_is_given_up_takes_only_its_own_directories_away(
+    causal: Bundle, tmp_path: Path
+) -> None:
+    (tmp_path / "here").mkdir()
+    asked = iter([None, "Enough."])
+    with pytest.raises(ExportError, match="Enough"):
+        write(
+            causal,
+            tmp_path / "here" / "new" / "out",
+            should_stop=lambda: next(asked, "Enough."),
+        )
+    assert list(tmp_path.iterdir()) == [tmp_path / "here"]
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_a_check_that_is_interrupted_leaves_nothing_behind(
     causal: Bundle, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError, WorkloadError
+from autotune.workload.columns import choose
 from autotune.workload.load import load
 from autotune.workload.resolve import place_faults, resolve_spec
-from autotune.workload.spec import Columns, Lora, WorkloadSpec
+from autotune.workload.spec import Columns, Lora, Task, WorkloadSpec
 from tests.autotune.workload.conftest import Load, rows_of, write_csv, write_jsonl
 from tests.testing import tiny_models
 
@@ -240,8 +241,34 @@ def test_columns_that_are_not_there(classify: WorkloadSpec, load_here: Load) -> 
     message = refused(load_here, replace(classify, columns=Columns(text="txt")))
     assert "no column 'txt' (--text-column)" in message
     assert "Did you mean 'text'? The dataset has: text, label." in message
-    message = refused(load_here, replace(classify, columns=Columns(text="text", label="text")))
-    assert "named as text and as label" in message
+
+
+@pytest.mark.parametrize(
+    ("task", "named"),
+    [
+        ("sequence-classification", Columns(text="a", label="a")),
+        ("sequence-classification", Columns(text="a", text_pair="a", label="b")),
+        ("token-classification", Columns(tokens="a", label="a")),
+        ("question-answering", Columns(question="a", context="a", answers="b")),
+        # The rest has a usual name.
+        ("sequence-classification", Columns(label="text")),
+        ("seq2seq-lm", Columns(target="text")),
+    ],
+)
+def test_one_column_is_not_read_as_two_things(task: Task, named: Columns) -> None:
+    with pytest.raises(WorkloadError, match=r"The column '\w+' cannot be both .* \(--.*") as caught:
+        choose(named, task, ("a", "b", "text"))
+    assert caught.value.remedy == "Name two different columns. The dataset has: a, b, text."
+
+
+def test_a_usual_name_is_left_to_what_it_was_named_for() -> None:
+    chosen = choose(Columns(label="text"), "sequence-classification", ("text", "sentence"))
+    assert (chosen.text, chosen.label) == ("sentence", "text")
+
+
+def test_a_text_may_be_learnt_from_itself() -> None:
+    chosen = choose(Columns(source="a", target="a"), "seq2seq-lm", ("a", "b"))
+    assert (chosen.source, chosen.target) == ("a", "a")
 
 
 def test_no_column_for_the_label(classify: WorkloadSpec, tmp_path: Path, load_here: Load) -> None:
@@ -398,3 +425,18 @@ def test_too_little_text_for_one_block(gpt2: str, tmp_path: Path, load_here: Loa
     spec = WorkloadSpec(task="causal-lm", model_config=gpt2, dataset="d.txt", packing=True)
     message = refused(load_here, spec)
     assert "too short for a single block of 32 tokens" in message
+
+
+def test_a_model_for_images_is_offered_no_task_that_needs_images(
+    classify: WorkloadSpec, tmp_path: Path, load_here: Load
+) -> None:
+    (tmp_path / "vit").mkdir()
+    (tmp_path / "vit" / "config.json").write_text(
+        json.dumps({"model_type": "vit", "architectures": ["ViTForImageClassification"]})
+    )
+    tokenizer = classify.tokenizer or classify.model_config or classify.model
+    spec = replace(classify, model=None, model_config=str(tmp_path / "vit"), tokenizer=tokenizer)
+    message = refused(load_here, spec)
+    assert "cannot be trained for sequence-classification" in message
+    assert "image-classification" not in message
+    assert "Choose a model that AutoModelForSequenceClassification supports." in message
