@@ -176,6 +176,29 @@ def read(document: Document) -> RecommendationDocument:
     return _adapter().validate_python(document)
 
 
+MEASURED_APART = (
+    "The baseline's rate is that of the confirmation. This configuration was measured once, in the "
+    "search, when the machine may have been faster or slower: the two rates do not compare."
+)
+
+
+def is_of_search_alone(document: RecommendationDocument, configuration: Configuration) -> bool:
+    """Whether a configuration was not measured when others of the document were confirmed."""
+    again = [
+        trial.configuration
+        for trial in document.trials
+        if trial.purpose == "confirm" and trial.outcome == "measured"
+    ]
+    return bool(again) and configuration not in again
+
+
+def are_measured_apart(document: RecommendationDocument, configuration: Configuration) -> bool:
+    """Whether a configuration was measured by the search alone, and the baseline confirmed."""
+    baseline = document.recommendation.baseline.configuration
+    is_baseline_again = not is_of_search_alone(document, baseline)
+    return is_baseline_again and is_of_search_alone(document, configuration)
+
+
 def device_name(document: Document) -> str:
     """What was measured on, in words."""
     machine = document.get("machine")

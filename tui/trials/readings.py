@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autotune.configuration import Configuration
 from autotune.display.naming import SEARCHED, first_of_its_kind
+from autotune.display.wording import speedup
 from autotune.events import Confirmed
 from autotune.outcome import MemoryUse
 from autotune.sureness import is_settled
@@ -81,27 +82,18 @@ def rate(trial: TrialView, view: RunView) -> float:
 
 
 def gain(trial: TrialView, view: RunView) -> float | None:
-    """The rate over that of the baseline, both as they are shown.
+    """The rate over that of the baseline, both measured in the same phase of the run.
 
-    Of what was confirmed beside the baseline it is the ratio by pairs, which is surer than that of
-    the medians. None where one of both has no rate, and of a trial of the confirmation itself.
+    A machine is not as fast at one time as at another. So what was confirmed bears the ratio that
+    confirmation found, by pairs, and every other trial that of the two readings of the search. None
+    where one of both has no rate, and of a trial of the confirmation itself.
     """
-    if trial.purpose not in SEARCHED:
-        return None
-    found, base = shown(trial, view), shown(view.baseline, view) if view.baseline else None
-    if found is None or base is None or base.samples_per_s <= 0:
-        return None
-    confirmed = view.confirmed
-    if found.is_confirmed and confirmed is not None and confirmed.baseline_number is not None:
-        is_baseline = trial.configuration == view.baseline.configuration if view.baseline else False
-        return 1.0 if is_baseline else confirmed.speedup
-    return found.samples_per_s / base.samples_per_s
-
-
-def is_baseline_confirmed(view: RunView) -> bool:
-    """Whether the baseline's rate, which the others are held against, is the confirmed one."""
-    base = shown(view.baseline, view) if view.baseline else None
-    return base is not None and base.is_confirmed
+    found = shown(trial, view)
+    if found is None or not found.is_confirmed or view.confirmed is None:
+        return speedup(trial, view)
+    if view.baseline is not None and trial.configuration == view.baseline.configuration:
+        return 1.0
+    return view.confirmed.speedup if view.confirmed.baseline_number is not None else None
 
 
 def best(view: RunView) -> TrialView | None:

@@ -166,13 +166,7 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
     if trial.purpose == "baseline":
         yield Content("It is the baseline: the configuration of now.")
     elif ratio is not None and not is_sure:
-        change = format_change(ratio)
-        if readings.is_baseline_confirmed(view) and view.confirmed is not None:
-            word, sign = readings.word(view.confirmed), readings.sign(view.confirmed)
-            base = "confirmed baseline" if word == readings.CONFIRMED_WORD else f"baseline, {word}"
-            yield Content(f"{change} against the {base} {sign}, by one measurement.")
-        else:
-            yield Content(f"{change} against the baseline's trial, before confirmation.")
+        yield Content(f"{format_change(ratio)} against the baseline's trial, before confirmation.")
     confirmed = view.confirmed
     if confirmed is not None and is_sure:
         told = wording.confirmation(confirmed, view)

@@ -109,6 +109,26 @@ def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
     assert "  trainer.py  read by Python" in lines
 
 
+def test_show_says_which_rates_are_of_the_search_alone(root: Path, capsys: Captured) -> None:
+    told = runs.answer("one")
+    told["trials"] = [
+        {
+            "number": 3,
+            "purpose": "confirm",
+            "configuration": runs.BEST.to_json(),  # type: ignore[dict-item]
+            "outcome": "measured",
+        }
+    ]
+    ending = [
+        replace(event, document=told) if isinstance(event, RecommendationMade) else event
+        for event in runs.ending("one", root / "out")
+    ]
+    runs.write_run(root, "one", [*runs.searching("one"), *ending])
+    assert main(["show", "one"]) == 0
+    out = capsys.readouterr().out
+    assert "  - least memory: 8×8, 40.0 samples/s (once, before confirmation), 2.00 GiB" in out
+
+
 def test_show_marks_a_gain_that_is_not_settled(root: Path, capsys: Captured) -> None:
     ending = [
         replace(event, settled=False) if isinstance(event, Confirmed) else event
