@@ -91,6 +91,8 @@ def speedup(trial: TrialView, view: RunView) -> float | None:
     baseline = view.baseline.measured if view.baseline else None
     if trial.measured is None or baseline is None or trial.purpose in ("confirm", "memory"):
         return None
+    if baseline.samples_per_s <= 0:
+        return None
     return trial.measured.samples_per_s / baseline.samples_per_s
 
 

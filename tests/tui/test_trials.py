@@ -309,8 +309,8 @@ def test_a_confirming_trial_keeps_its_own_figures_and_lends_them_to_its_like() -
     assert (best.number, readings.gain(best, view)) == (1, 1.67)
 
 
-def test_a_gain_is_that_of_two_readings_of_the_same_phase() -> None:
-    """The baseline was read at 25.0 by the search and confirmed at 20.0, so was #2 at 41.8 once."""
+def test_a_gain_is_that_of_two_rates_of_the_same_part_of_the_run() -> None:
+    """The baseline was read at 25.0 by the search and confirmed at 20.0."""
     events = [
         *stories.searching(3),
         *runs.trial(7, runs.BEST, runs.measured(39.5, 2 * GIB), "confirm"),
@@ -326,7 +326,8 @@ def test_a_gain_is_that_of_two_readings_of_the_same_phase() -> None:
     chosen = [BY_ID[id] for id in ("rate", "gain")]
     assert columns.row(other, view, chosen).split() == ["41.8", "+67", "%"]
     text = told(other, view)
-    assert "+67 % against the baseline's trial, before confirmation." in text
+    assert "+67 % against the baseline's trial, by one measurement of each." in text
+    assert "before confirmation" not in text
     slow = replace(view, confirmed=replace(told_of, speedup=1.19))
     order = columns.in_order(slow.trials, slow, BY_ID["gain"], is_descending=True)
     assert [trial.number for trial in order][:3] == [2, 1, 0]
@@ -341,9 +342,10 @@ def test_a_baseline_that_was_not_confirmed_keeps_its_one_reading() -> None:
     gains = {trial.number: readings.gain(trial, view) for trial in view.trials}
     assert gains == {
         0: 1.0,
-        1: None,
+        1: pytest.approx(40.2 / 25.0),
         2: pytest.approx(41.8 / 25.0),
-    }, "what was confirmed alone is compared with nothing"
+    }
+    assert not readings.is_baseline_confirmed(view)
 
 
 def test_predicted_memory_stands_beside_the_measured_one_where_there_is_room(

@@ -75,7 +75,8 @@ def _legend(view: RunView) -> list[str]:
     best = readings.best(view)
     ratio = readings.gain(best, view) if best is not None else None
     if ratio is not None:
-        sure = f" {readings.signed(view.confirmed)}" if view.confirmed is not None else ""
+        is_sure = view.confirmed is not None and readings.is_baseline_confirmed(view)
+        sure = f" {readings.signed(view.confirmed)}" if is_sure and view.confirmed else ""
         parts.append(f"{format_change(ratio)} vs baseline{sure}")
     return parts
 

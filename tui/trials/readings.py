@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.configuration import Configuration
+from autotune.display import wording
 from autotune.display.naming import SEARCHED, first_of_its_kind
-from autotune.display.wording import speedup
 from autotune.events import Confirmed
 from autotune.outcome import MemoryUse
 from autotune.sureness import is_settled
@@ -82,18 +82,29 @@ def rate(trial: TrialView, view: RunView) -> float:
 
 
 def gain(trial: TrialView, view: RunView) -> float | None:
-    """The rate over that of the baseline, both measured in the same phase of the run.
+    """The rate over that of the baseline, both measured in the same part of the run.
 
-    A machine is not as fast at one time as at another. So what was confirmed bears the ratio that
-    confirmation found, by pairs, and every other trial that of the two readings of the search. None
-    where one of both has no rate, and of a trial of the confirmation itself.
+    Of what was confirmed beside the baseline it is the ratio by pairs, which is surer than that of
+    the medians. What the search alone has measured is held against what the search measured of the
+    baseline: confirmation came at another time, when the machine may have been faster or slower.
+    None where one of both has no rate, and of a trial of the confirmation itself.
     """
+    if trial.purpose not in SEARCHED:
+        return None
     found = shown(trial, view)
-    if found is None or not found.is_confirmed or view.confirmed is None:
-        return speedup(trial, view)
-    if view.baseline is not None and trial.configuration == view.baseline.configuration:
-        return 1.0
-    return view.confirmed.speedup if view.confirmed.baseline_number is not None else None
+    if found is None:
+        return None
+    confirmed = view.confirmed
+    if found.is_confirmed and confirmed is not None and confirmed.baseline_number is not None:
+        is_baseline = trial.configuration == view.baseline.configuration if view.baseline else False
+        return 1.0 if is_baseline else confirmed.speedup
+    return wording.speedup(trial, view)
+
+
+def is_baseline_confirmed(view: RunView) -> bool:
+    """Whether the baseline was measured again as well."""
+    base = shown(view.baseline, view) if view.baseline else None
+    return base is not None and base.is_confirmed
 
 
 def best(view: RunView) -> TrialView | None:

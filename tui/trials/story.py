@@ -166,7 +166,8 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
     if trial.purpose == "baseline":
         yield Content("It is the baseline: the configuration of now.")
     elif ratio is not None and not is_sure:
-        yield Content(f"{format_change(ratio)} against the baseline's trial, before confirmation.")
+        when = "before confirmation" if view.confirmed is None else "by one measurement of each"
+        yield Content(f"{format_change(ratio)} against the baseline's trial, {when}.")
     confirmed = view.confirmed
     if confirmed is not None and is_sure:
         told = wording.confirmation(confirmed, view)
