@@ -124,6 +124,9 @@ class Cost(_Part):
 
     wall_s: FiniteFloat
     trials: int
+    """Of the search, the baseline's included."""
+    repeats: int = 0
+    """Measurements that confirmed what these had found."""
     trial_s: FiniteFloat
 
 

@@ -11,7 +11,7 @@ import pytest
 from autotune.events import Document, Origin, SpacePlanned
 from autotune.folding import fold
 from autotune.outcome import Exchange, Measured
-from autotune.view import RunView, TrialView
+from autotune.view import RunView, TrialView, without_engine
 from tests.testing import runs
 from tests.tui import answers, stories
 from tui import words
@@ -107,6 +107,10 @@ def test_repeats_are_shown_only_where_they_are_asked_for() -> None:
     assert numbers(view, "purpose:confirm") == [9]
     row = columns.row(view.trials[-1], view, [BY_ID["state"]])
     assert row.strip() == "✓ confirmation"
+    started = runs.trial(10, runs.BASELINE, runs.measured(25.0), "confirm")[:1]
+    confirming = fold(stories.records([*events, *started]))
+    assert numbers(confirming, "") == [0, 1, 10], "what runs is in sight"
+    assert numbers(without_engine(confirming), "") == [0, 1]
 
 
 def order(view: RunView, column: str, *, is_descending: bool) -> list[int]:

@@ -147,6 +147,8 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
         glyph, tone = wording.GLYPHS[count.kind], words.TONES.get(count.kind, "")
         top = Content.assemble("  ", (glyph, tone), f" {count.number:>3} {word:<14} ")
         example = "" if count.kind == "measured" else count.example
+        if count.is_of_repeats:
+            example = f"in confirmation: {example}" if example else "in confirmation"
         yield from hanging(top, example, width, tone="$text-muted")
     nearest = without.nearest(now.view)
     if nearest:

@@ -22,7 +22,7 @@ def rates(view: RunView) -> list[float]:
     """The best rate after each trial of the search that ended."""
     best, found = 0.0, []
     for trial in sorted(view.trials, key=lambda t: t.number):
-        if trial.purpose not in ("baseline", "search") or trial.outcome is None:
+        if trial.is_repeat or trial.outcome is None:
             continue
         best = max(best, trial.measured.samples_per_s if trial.measured is not None else 0.0)
         found.append(best)

@@ -19,7 +19,6 @@ from tui import words
 from tui.pictures.legend import legend
 from tui.trials import readings
 from tui.trials.columns import checkpointing
-from tui.trials.filter import is_repeat
 from tui.trials.predictions import all_predicted_bytes, candidates
 from tui.trials.readings import rate
 
@@ -115,7 +114,7 @@ def _cell(
         return configuration.micro_batch_size == size and configuration.checkpointing == form
 
     # What was repeated stands under the trial that the search made of it.
-    trials = [t for t in view.trials if is_here(t.configuration) and not is_repeat(t)]
+    trials = [t for t in view.trials if is_here(t.configuration) and not t.is_repeat]
     measured = [trial for trial in trials if trial.measured is not None]
     if measured:
         return _measured_cell(measured, view)

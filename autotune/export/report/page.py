@@ -26,7 +26,7 @@ from autotune.export.report import of_ranks
 from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
-from autotune.view import TrialView
+from autotune.view import TrialView, trials_and_repeats
 
 DASH = "–"
 """Shown where there is no reading."""
@@ -272,7 +272,7 @@ def _evidence(bundle: Bundle, document: RecommendationDocument, installed: Insta
         f"Data: {rows}{lengths}.",
         f"Machine: {device_name(bundle.document)}.",
         f"Loop: {'Trainer' if bundle.driver == 'trainer' else 'Accelerate'}.",
-        f"Cost: {counted(document.cost.trials, 'trial')} in "
+        f"Cost: {trials_and_repeats(document.cost.trials, document.cost.repeats)} in "
         f"{format_seconds(document.cost.wall_s)}.",
     ]
     if method is not None:

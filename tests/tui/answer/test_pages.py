@@ -12,7 +12,7 @@ from textual.content import Content
 
 from autotune.events import ConfirmationContinued, Event, RunEnded
 from autotune.folding import fold
-from autotune.outcome import Failed
+from autotune.outcome import Failed, Stopped
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
 from tests.testing import runs
@@ -213,6 +213,20 @@ def test_confirmation_counts_its_measurements() -> None:
     ]
     told = {s.what: s.text for s in without.stations(_now(events).view, is_alive=True)}
     assert told["confirmation"] == "1 measurement so far"
+
+
+def test_repeats_that_were_stopped_have_measured_nothing() -> None:
+    stopped = Stopped(cause="Stopped by request.")
+    events: list[Event] = [
+        *stories.searching(2),
+        *runs.trial(20, runs.BEST, stopped, "confirm"),
+        *runs.trial(21, runs.BASELINE, stopped, "confirm"),
+    ]
+    now = _now(events)
+    told = {s.what: s.text for s in without.stations(now.view, is_alive=False)}
+    assert told["confirmation"] == "nothing measured so far: 2 stopped"
+    text = _joined(pages.ended(now, 100))
+    assert "✓ 2 measured ⊘ 2 stopped in confirmation: Stopped by request." in text
 
 
 def test_files_are_previewed_as_they_stand(tmp_path: Path) -> None:
