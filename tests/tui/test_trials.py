@@ -188,6 +188,31 @@ def test_the_story_of_a_measured_trial(view: RunView) -> None:
     assert "It took 1.50 s, 0.30 s of it beside its own steps." in text
 
 
+def test_a_trial_says_why_it_is_not_the_best_though_its_rate_is_higher() -> None:
+    ahead = runs.measured(40.4, 3 * GIB)
+    events = [*stories.searching(2), *runs.trial(2, stories.TRIALS[2][0], ahead)]
+    view = fold(stories.records(events))
+    trial, best = view.trials[2], view.trials[1]
+    assert view.best is not None
+    assert view.best.number == 1
+    text = told(trial, view)
+    assert (
+        "#1 is best though its rate is lower: compared batch by batch, #2 is not surely faster, "
+        "and a tie goes to the one that leaves more memory free."
+    ) in text
+    for other in view.trials[:2]:
+        assert "though its rate" not in told(other, view)
+    small = replace(trial, outcome=runs.measured(40.4, GIB))
+    assert "#2 is not surely faster." in told(small, view)
+    apart = replace(trial, configuration=replace(trial.configuration, accumulation_steps=8))
+    whole = replace(view, trials=(view.trials[0], best, apart))
+    assert "what counts is what is learnt per second" in told(apart, whole)
+    too_large = replace(trial, outcome=runs.measured(40.4, 5 * GIB))
+    assert "though its rate" not in told(too_large, view)
+    events += runs.trial(3, trial.configuration, stories.TRIALS[6][1], "confirm")
+    assert "though its rate" not in told(trial, fold(stories.records(events)))
+
+
 def test_the_story_of_trials_without_figures(view: RunView) -> None:
     texts = {}
     for trial in view.trials:

@@ -174,12 +174,39 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
         yield Content(f"{told[:1].upper()}{told[1:]}.")
     elif best is not None and best.number == trial.number:
         yield Content("It is the best so far.")
+    elif best is not None and confirmed is None and _is_ahead(trial, best, view):
+        yield Content(_why_not_best(trial, best))
     for closed in view.closed:
         if closed.trial == trial.number:
             yield Content(
                 f"Ruled out since then: {one_line(closed.what)}, {one_line(closed.reason)} "
                 f"({closed.num_removed} fewer)."
             )
+
+
+def _is_ahead(trial: TrialView, best: TrialView, view: RunView) -> bool:
+    """Whether a trial that may be chosen has a higher rate than the best one."""
+    one, other = trial.measured, best.measured
+    if one is None or other is None or trial.is_repeat:
+        return False
+    usable = view.machine.usable_bytes if view.machine is not None else None
+    if usable is not None and one.memory.total_bytes > usable:
+        return False
+    # What was tried again and did not run is out for that reason.
+    later = [t for t in view.trials if t.configuration == trial.configuration and t.outcome]
+    return one.samples_per_s > other.samples_per_s and later[-1].number == trial.number
+
+
+def _why_not_best(trial: TrialView, best: TrialView) -> str:
+    """What speaks for the best one though its rate is lower, by how the search compares."""
+    lower = f"#{best.number} is best though its rate is lower: "
+    if not wording.teach_alike(trial.configuration, best.configuration):
+        return f"{lower}what counts is what is learnt per second, compared batch by batch."
+    surely = f"{lower}compared batch by batch, #{trial.number} is not surely faster"
+    one, other = trial.measured, best.measured
+    if one is not None and other is not None and one.memory.total_bytes > other.memory.total_bytes:
+        return f"{surely}, and a tie goes to the one that leaves more memory free."
+    return f"{surely}."
 
 
 def _memory(trial: TrialView, view: RunView, cells: int) -> Iterator[Content]:

@@ -12,7 +12,7 @@ import pytest
 from autotune import lease
 from autotune.cli.app import main
 from autotune.display import standing
-from autotune.events import Confirmed, RecommendationMade, RunEnded
+from autotune.events import BestChanged, Confirmed, RecommendationMade, RunEnded
 from autotune.lease import Lease
 from autotune.run_directory import RunDirectory, write_json
 from tests.testing import runs
@@ -92,6 +92,18 @@ def test_runs_tells_every_state(root: Path, capsys: Captured) -> None:
         "unborn": "not started",
         "damaged": "damaged",
     }
+
+
+def test_a_gain_in_the_list_is_that_which_is_shown_of_the_run(root: Path, capsys: Captured) -> None:
+    by_batch = [
+        replace(event, speedup=1.7) if isinstance(event, BestChanged) else event
+        for event in runs.searching("one")
+    ]
+    runs.write_run(root, "one", by_batch)
+    assert main(["runs"]) == 0
+    assert "+60 %, unconfirmed" in capsys.readouterr().out
+    assert main(["show", "one"]) == 0
+    assert "+60 %" in capsys.readouterr().out
 
 
 def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
