@@ -184,6 +184,8 @@ def test_the_story_of_a_measured_trial(view: RunView) -> None:
     assert "It is the best so far." in text
     assert "3.50 GiB of 4.00 GiB" in text
     assert "62 %  0.62 s" in text
+    assert "a step, 1.53 s" in text
+    assert "together   1.00 s, timed in steps of their own" in text
     assert "per_device_train_batch_size    8 → 32" in text
     assert "It took 1.50 s, 0.30 s of it beside its own steps." in text
 
@@ -311,6 +313,8 @@ def test_one_rule_says_which_figures_are_shown(confirmed: RunView) -> None:
     text = told(best, confirmed)
     assert "◆ confirmed: 40.0 samples/s (95 %: 39.0 to 41.0)." in text
     assert "Before, once: Measured 40.2 samples/s" in text
+    assert "a step of the search, 1.59 s\nlater      1.60 s a step, ◆ confirmed" in text
+    assert "memory, of the confirmation" in text
     assert "before confirmation" not in text
     other = confirmed.trial(2)
     assert other is not None

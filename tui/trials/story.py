@@ -54,13 +54,20 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
         Section(title="what happened", lines=tuple(_what_happened(trial, now))),
         Section(title="what it means", lines=tuple(_what_it_means(trial, now.view))),
     ]
-    parts.append(Section(title="memory", lines=tuple(_memory(trial, now.view, cells))))
+    again = _again_measured(trial, now.view)
+    parts.append(
+        Section(
+            title="memory, of the confirmation" if again is not None else "memory",
+            lines=tuple(_memory(trial, now.view, cells)),
+        )
+    )
     measured = trial.measured
     if measured is not None:
+        of = " of the search" if again is not None else ""
         parts.append(
             Section(
-                title=f"a step, {format_seconds(measured.speed.step_s)}",
-                lines=tuple(_step(measured, cells)),
+                title=f"a step{of}, {format_seconds(measured.speed.step_s)}",
+                lines=(*_step_again(trial, now.view), *_step(measured, cells)),
             )
         )
     baseline = now.view.baseline
@@ -240,6 +247,23 @@ def _missed(predicted: int, measured: int) -> str:
     return f"{format_change(off).lstrip('+−')} too {'much' if off > 1 else 'little'}"
 
 
+def _again_measured(trial: TrialView, view: RunView) -> readings.Shown | None:
+    """What the confirmation measured of a trial of the search; None where it did not."""
+    found = readings.shown(trial, view)
+    return found if found is not None and found.is_confirmed else None
+
+
+def _step_again(trial: TrialView, view: RunView) -> Iterator[Content]:
+    """What a step took in the confirmation, which the table shows and the rest is not about."""
+    again, confirmed = _again_measured(trial, view), view.confirmed
+    if again is None or confirmed is None or again.samples_per_s <= 0:
+        return
+    step_s = trial.configuration.global_batch_size / again.samples_per_s
+    yield Content(
+        f"{'later':<{_NAME_CELLS}}{format_seconds(step_s)} a step, {readings.signed(confirmed)}"
+    )
+
+
 def _step(measured: Measured, cells: int) -> Iterator[Content]:
     if measured.phases is not None:
         yield from _phases(measured.phases, cells)
@@ -270,6 +294,10 @@ def _phases(phases: Phases, cells: int) -> Iterator[Content]:
     for name, seconds in parts:
         part = seconds / total
         yield _bar_line(name, part, cells, f"{part * 100:3.0f} %  {format_seconds(seconds)}")
+    yield Content.styled(
+        f"{'together':<{_NAME_CELLS}}{format_seconds(total)}, timed in steps of their own",
+        "$text-muted",
+    )
 
 
 def _exchange(exchange: Exchange, cells: int) -> Iterator[Content]:
