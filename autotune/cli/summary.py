@@ -134,6 +134,9 @@ def _figures(answer: Answer, confirmed: Confirmed | None) -> list[str]:
                     f"of what one of the baseline's does ({efficiency.basis})",
                 )
             )
+    if answer.evaluation is not None:
+        size = answer.evaluation.per_device_eval_batch_size
+        rows.append(("eval", f"per_device_eval_batch_size={size}, which touches evaluation only"))
     rows += [
         (
             "memory",

@@ -68,11 +68,11 @@ def wanted_rows(view: RunView, width: int) -> int:
 
 def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str]:
     """What a square may hold; of the states only those that are there."""
-    parts = ["40.2 measured", "★ best"]
+    parts = ["bare: measured", "★ best"]
     if view.confirmed is not None:
         parts.append(readings.signed(view.confirmed))
     if predictions:
-        parts.append("(2.10 G) predicted peak, GiB")
+        parts.append("(…) predicted peak")
     there = {trial.state for trial in view.trials}
     parts += [
         f"{wording.GLYPHS[state]} {wording.WORDS[state]}"

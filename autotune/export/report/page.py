@@ -108,6 +108,12 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
             "",
         ]
     lines += [_line(row) for row in _table(bundle)]
+    if bundle.evaluation_batch_size is not None:
+        lines += [
+            "",
+            "Beside these settings, the files set `per_device_eval_batch_size="
+            f"{bundle.evaluation_batch_size}`, which touches evaluation only.",
+        ]
     if are_measured_apart(read(bundle.document), bundle.configuration):
         lines += ["", MEASURED_APART]
     limit = format_bytes(answer.memory_limit_bytes)

@@ -121,8 +121,13 @@ def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
     assert "  trainer.py  read by Python" in lines
 
 
-def test_show_says_which_rates_are_of_the_search_alone(root: Path, capsys: Captured) -> None:
+def test_show_says_which_rates_are_of_the_search_alone_and_what_is_set_for_evaluation(
+    root: Path, capsys: Captured
+) -> None:
     told = runs.answer("one")
+    answer = told["recommendation"]
+    assert isinstance(answer, dict)
+    answer["evaluation"] = {"per_device_eval_batch_size": 32}
     told["trials"] = [
         {
             "number": 3,
@@ -139,6 +144,7 @@ def test_show_says_which_rates_are_of_the_search_alone(root: Path, capsys: Captu
     assert main(["show", "one"]) == 0
     out = capsys.readouterr().out
     assert "  - least memory: 8×8, 40.0 samples/s (once, before confirmation), 2.00 GiB" in out
+    assert "  eval    per_device_eval_batch_size=32, which touches evaluation only" in out
 
 
 def test_show_marks_a_gain_that_is_not_settled(root: Path, capsys: Captured) -> None:

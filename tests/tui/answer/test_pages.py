@@ -99,6 +99,17 @@ def test_ties_assumptions_and_keeping_what_there_is() -> None:
     assert verdict.sureness(None) == "not measured again"
 
 
+def test_what_the_files_set_for_evaluation_is_among_the_changes() -> None:
+    for place, first in ((0, "nothing of training: it is what you have now"), (2, "32")):
+        document = answers.document(stories.TRIALS[place][0])
+        document["recommendation"]["evaluation"] = {"per_device_eval_batch_size": 32}  # type: ignore[index, call-overload]
+        answer = answer_of(document)
+        assert isinstance(answer, Answer)
+        text = _joined(pages.changes(answer, answer.offers[0], 78))
+        assert f"{first} " in text
+        assert "per_device_eval_batch_size → 32, which touches evaluation only" in text
+
+
 def test_evidence_names_the_trials_of_the_search() -> None:
     events = [
         *stories.searching(2),

@@ -183,6 +183,16 @@ def test_words_of_a_trial_are_no_link(tmp_path: Path) -> None:
     assert page.verify(path, made) == "every link followed, every reading looked up"
 
 
+def test_what_the_files_set_for_evaluation_stands_with_the_answer() -> None:
+    made = bundle()
+    assert "per_device_eval_batch_size" not in render(made)
+    document = copy.deepcopy(made.document)
+    answer: Any = document["recommendation"]
+    answer["evaluation"] = {"per_device_eval_batch_size": 32}
+    text = section(render(replace(made, document=document)), "Answer")
+    assert "`per_device_eval_batch_size=32`, which touches evaluation only." in text
+
+
 def test_rates_of_the_search_are_told_apart_from_confirmed_ones() -> None:
     made = bundle()
     document = copy.deepcopy(made.document)
