@@ -125,6 +125,17 @@ def test_trials_in_order_with_the_running_one_first_and_the_others_last(view: Ru
     assert order(view, "state", is_descending=False)[1] == 0
 
 
+def test_running_trials_stand_in_the_order_of_the_sort() -> None:
+    events = stories.searching(3)
+    for number, (choice, outcome) in enumerate(stories.TRIALS[:3], start=5):
+        events += runs.trial(number, choice, outcome, "confirm")[:1]
+    confirming = fold(stories.records(events))
+    assert order(confirming, "number", is_descending=True) == [7, 6, 5, 2, 1, 0]
+    assert order(confirming, "number", is_descending=False) == [5, 6, 7, 0, 1, 2]
+    assert order(confirming, "mbs", is_descending=True) == [7, 6, 5, 2, 1, 0]
+    assert order(confirming, "rate", is_descending=True) == [7, 6, 5, 2, 1, 0], "none has a rate"
+
+
 def test_a_row_says_what_was_measured(view: RunView) -> None:
     trial = view.trial(2)
     assert trial is not None

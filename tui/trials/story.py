@@ -26,7 +26,7 @@ from autotune.view import RunView, TrialView
 from tui import words
 from tui.pictures.bars import bar, sparkline
 from tui.run_now import RunNow
-from tui.trials import readings
+from tui.trials import columns, readings
 from tui.trials.predictions import predicted_bytes
 from tui.widgets.rows import hanging
 
@@ -96,7 +96,7 @@ def glance(trial: TrialView | None, now: RunNow) -> list[str]:
         change = f" {format_change(ratio)}" if ratio is not None else ""
         peak = format_bytes(found.memory.total_bytes)
         end = f"{format_rate(found.samples_per_s)} samples/s{change}, peak {peak}"
-    return [f"#{trial.number} {wording.state(trial)}", str(trial.configuration), end]
+    return [f"#{trial.number} {columns.state(trial, now.view)}", str(trial.configuration), end]
 
 
 def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
