@@ -7,7 +7,7 @@ watch the run live or read its journal a year later; `autotune.folding` makes it
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Reversible
+from collections.abc import Iterable, Mapping, Reversible
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -39,11 +39,15 @@ from autotune.events import (
 )
 from autotune.outcome import Measured, Outcome, Purpose
 from autotune.pauses import Pause, worked_s
+from autotune.units import counted
 
 Stage: TypeAlias = Literal[
     "new", "probing", "loading", "searching", "confirming", "exporting", "done"
 ]
 """Where a run stands."""
+
+SEARCHED: tuple[Purpose, ...] = ("baseline", "search")
+"""The purposes of trials that a table shows; the others repeat what these measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,11 @@ class TrialView:
     """Whether it was running when its engine ended, so that it never got an outcome."""
 
     @property
+    def is_repeat(self) -> bool:
+        """Whether it measures again what a trial of the search did, whatever becomes of it."""
+        return self.purpose not in SEARCHED
+
+    @property
     def predicted_bytes(self) -> int | None:
         """The memory that was predicted of it; None where nothing was."""
         return bytes_of(self.predicted)
@@ -81,6 +90,32 @@ class TrialView:
     def measured(self) -> Measured | None:
         """The readings, if the trial was measured."""
         return self.outcome if isinstance(self.outcome, Measured) else None
+
+
+def how_many(trials: Iterable[TrialView]) -> str:
+    """So many trials in words, with what does not count against the budget told apart."""
+    own = of_others = lost = repeats = 0
+    for trial in trials:
+        if trial.is_repeat:
+            repeats += 1
+        elif trial.origin is not None:
+            of_others += 1
+        elif trial.is_lost:
+            lost += 1
+        else:
+            own += 1
+    return trials_and_repeats(own, repeats, num_of_others=of_others, num_lost=lost)
+
+
+def trials_and_repeats(
+    num_trials: int, num_repeats: int, *, num_of_others: int = 0, num_lost: int = 0
+) -> str:
+    """`5 trials`, `1 trial and 3 repeats`, `5 trials, 2 of other runs and 1 lost trial`."""
+    others = [f"{num_of_others} of other runs"] if num_of_others else []
+    others += [counted(num_lost, "lost trial")] if num_lost else []
+    others += [counted(num_repeats, "repeat")] if num_repeats else []
+    parts = [counted(num_trials, "trial"), *others] if num_trials or not others else others
+    return " and ".join([*([", ".join(parts[:-1])] if parts[1:] else []), parts[-1]])
 
 
 def bytes_of(prediction: Mapping[str, JsonValue] | None) -> int | None:
@@ -179,7 +214,7 @@ class RunView:
     def num_search_trials(self) -> int:
         """Trials that count against the budget, the running one included."""
         return sum(
-            trial.purpose in ("baseline", "search") and trial.origin is None and not trial.is_lost
+            not trial.is_repeat and trial.origin is None and not trial.is_lost
             for trial in self.trials
         )
 

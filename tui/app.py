@@ -210,7 +210,7 @@ class AutotuneApp(FollowingApp):
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """What the palette offers: every key of the screen in front, and every trial."""
-        from tui import words
+        from tui.trials import columns
 
         front = self.front
         if front is None:
@@ -218,10 +218,11 @@ class AutotuneApp(FollowingApp):
         for key in bindings.live_on(front.NAME):
             if front.is_of_use(key) and key.id != "palette":
                 yield SystemCommand(key.label, f"{key.help} ({key.shown})", self._runner(key.verb))
-        for trial in self.latest.view.trials:
+        view = self.latest.view
+        for trial in view.trials:
             yield SystemCommand(
                 f"#{trial.number} {trial.configuration}",
-                f"Open trial {trial.number}: {words.trial_glyph(trial)} {trial.state}.",
+                f"Open trial {trial.number}: {columns.state(trial, view)}.",
                 self._opener(trial.number),
                 discover=False,
             )

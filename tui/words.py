@@ -12,7 +12,6 @@ from autotune.display.output import one_line
 from autotune.display.quiet import is_quiet
 from autotune.events import Confirmed, TrialProgressed
 from autotune.units import format_bytes, format_change, format_clock, format_rate
-from autotune.view import TrialView
 from tui import bindings
 from tui.run_now import RunNow
 from tui.trials import readings
@@ -166,11 +165,6 @@ def lost(now: RunNow) -> str:
     if now.trouble is not None and now.trouble.what == "journal damaged":
         return "nothing tells how it ended, and the journal is damaged"
     return wording.LOST
-
-
-def trial_glyph(trial: TrialView) -> str:
-    """The glyph of a trial's state."""
-    return wording.GLYPHS[trial.state]
 
 
 def best(now: RunNow, width: int | None = None) -> str:

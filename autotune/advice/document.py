@@ -152,7 +152,8 @@ def cost_json(view: RunView) -> Document:
     finished = [t for t in view.trials if t.wall_s is not None]
     return {
         "wall_s": round(view.now_s, 3),
-        "trials": len(finished),
+        "trials": sum(not t.is_repeat for t in finished),
+        "repeats": sum(t.is_repeat for t in finished),
         "trial_s": round(sum(t.wall_s or 0.0 for t in finished), 3),
     }
 

@@ -15,7 +15,7 @@ from autotune.search.evidence.foreseen import evaluation_size
 from autotune.search.evidence.history import History
 from autotune.search.evidence.statistics import ratio_of_times
 from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
-from autotune.view import RunView, TrialView
+from autotune.view import RunView, TrialView, how_many, trials_and_repeats
 from autotune.workload.facts import WorkloadFacts
 
 TELLING_DIFFERENCE = 0.02
@@ -262,7 +262,9 @@ def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
             continue
         smallest = min(found, key=lambda t: t.configuration.micro_batch_size)
         more = ", the smallest" if len(found) > 1 else ""
-        sentence = f"{counted(len(found), 'trial')} {what}{more} at {smallest.configuration}"
+        num_trials = sum(t.is_search for t in found)
+        who = trials_and_repeats(num_trials, len(found) - num_trials)
+        sentence = f"{who} {what}{more} at {smallest.configuration}"
         if closed and found is (certain or suspected):
             ruled_out = counted(closed, "further candidate was", "further candidates were")
             sentence += f"; {ruled_out} ruled out by that"
@@ -273,14 +275,14 @@ def _memory_reasons(view: RunView, history: History) -> Iterator[str]:
             f"{counted(foreseen, 'candidate was', 'candidates were')} never run: a step traced on "
             "tensors without data predicts a need of more than may be filled."
         )
-    errors = [
-        abs(t.predicted_bytes / t.measured.memory.total_bytes - 1)
-        for t in view.trials
-        if t.measured is not None and t.predicted_bytes is not None
-    ]
+    errors, foretold = [], []
+    for trial in view.trials:
+        if trial.measured is not None and trial.predicted_bytes is not None:
+            errors.append(abs(trial.predicted_bytes / trial.measured.memory.total_bytes - 1))
+            foretold.append(trial)
     if errors:
         yield (
-            f"The peak memory of {counted(len(errors), 'trial')} was predicted before; what was "
+            f"The peak memory of {how_many(foretold)} was predicted before; what was "
             f"measured differs by {_percent(max(errors))}."
         )
 

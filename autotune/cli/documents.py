@@ -6,7 +6,7 @@ import time
 
 from pydantic import JsonValue
 
-from autotune.display import standing
+from autotune.display import standing, wording
 from autotune.errors import AutotuneError
 from autotune.folding import view_of as view_of
 from autotune.run_directory import RunDirectory
@@ -67,8 +67,8 @@ def overview(run: RunDirectory, view: RunView) -> dict[str, object]:
     speedup = (
         view.confirmed.speedup
         if view.confirmed and view.confirmed.baseline_number is not None
-        else view.best.speedup
-        if view.best
+        else wording.speedup(best, view)
+        if best
         else None
     )
     return {

@@ -14,7 +14,7 @@ from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.errors import JournalError
 from autotune.events import Confirmed
-from autotune.export.document import Answer, RecommendationDocument, read
+from autotune.export.document import Answer, RecommendationDocument, is_of_search_alone, read
 from autotune.run_directory import RunDirectory
 from autotune.units import (
     counted,
@@ -47,7 +47,8 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
         "Instead",
         [
             f"{other.kind}: {other.configuration}, "
-            f"{format_rate(other.measured.samples_per_s)} samples/s, "
+            f"{format_rate(other.measured.samples_per_s)} samples/s"
+            f"{_when(document, other.configuration)}, "
             f"{format_bytes(other.measured.memory.total_bytes)}"
             for other in answer.alternatives
         ],
@@ -58,6 +59,12 @@ def recommendation(run: RunDirectory, view: RunView, *, next_steps: Sequence[str
     lines += files(view)
     lines += section("Next", next_steps, bullet="")
     return "\n".join(lines)
+
+
+def _when(document: RecommendationDocument, configuration: Configuration) -> str:
+    """When a rate was measured, where that was not beside the recommended one's."""
+    is_alone = is_of_search_alone(document, configuration)
+    return " (once, before confirmation)" if is_alone else ""
 
 
 def spelled_out(configuration: Configuration) -> str:
@@ -127,6 +134,9 @@ def _figures(answer: Answer, confirmed: Confirmed | None) -> list[str]:
                     f"of what one of the baseline's does ({efficiency.basis})",
                 )
             )
+    if answer.evaluation is not None:
+        size = answer.evaluation.per_device_eval_batch_size
+        rows.append(("eval", f"per_device_eval_batch_size={size}, which touches evaluation only"))
     rows += [
         (
             "memory",

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from autotune.view import RunView, TrialView
 
-SEARCHED = ("baseline", "search")
-"""The purposes of trials that a table shows; the others repeat what these measured."""
-
 
 def first_of_its_kind(view: RunView, number: int) -> TrialView | None:
     """The trial of the search that a confirming one repeats, which is what people know."""
     trial = view.trial(number)
-    if trial is None or trial.purpose in SEARCHED:
+    if trial is None or not trial.is_repeat:
         return trial
     known = (
         other
         for other in view.trials
-        if other.configuration == trial.configuration and other.purpose in SEARCHED
+        if other.configuration == trial.configuration and not other.is_repeat
     )
     return next(known, trial)
 

@@ -234,7 +234,7 @@ def fastest_first(view: RunView) -> list[TrialView]:
 
     Confirmation measures known configurations again and is told by the headline alone.
     """
-    trials = [t for t in view.trials if t.purpose in ("baseline", "search") or t.outcome is None]
+    trials = [t for t in view.trials if not t.is_repeat or t.state == "running"]
     return sorted(
         trials,
         key=lambda t: (

@@ -216,15 +216,8 @@ def lines(event: Event, view: RunView) -> list[str]:
         case NoiseScaleMeasured():
             return [f"✓ gradient noise scale {noise_scale(event)}"]
         case BestChanged():
-            is_other = event.speedup is not None and event.speedup != 1.0
-            change = ""
-            if is_other:
-                change = (
-                    f", {format_change(event.speedup or 1.0)} {_measure(event.number, view)}, "
-                    "compared batch by batch"
-                )
             rate = f"{format_rate(event.samples_per_s)} samples/s"
-            return [f"  best is trial {event.number}: {rate}{change}"]
+            return [f"  best is trial {event.number}: {rate}{_lead(event, view)}"]
         case SearchEnded():
             untried = f", {event.num_untried} left untried" if event.num_untried else ""
             return [f"✓ search ended: {one_line(event.reason)}{untried}"]
@@ -256,17 +249,28 @@ def lines(event: Event, view: RunView) -> list[str]:
             assert_never(event)
 
 
-def _measure(number: int, view: RunView) -> str:
-    """What a trial is compared by with the baseline: where its samples teach less, that counts."""
-    trial, baseline = view.trial(number), view.baseline
-    if trial is None or baseline is None:
-        return "samples/s"
-    one, other = trial.configuration, baseline.configuration
-    is_alike = (one.local_sgd_steps, one.global_batch_size) == (
+def _lead(event: BestChanged, view: RunView) -> str:
+    """What the best trial gains over the baseline: the figure that stands beside it everywhere.
+
+    The search compares batch by batch, which may come to another one. That is told where a sample
+    of the two does not teach alike, as the rates alone say little then.
+    """
+    trial, baseline = view.trial(event.number), view.baseline
+    if trial is None or baseline is None or trial.number == baseline.number:
+        return ""
+    ratio = speedup(trial, view)
+    gained = f", {format_change(ratio)} vs baseline" if ratio is not None else ""
+    if event.speedup is None or teach_alike(trial.configuration, baseline.configuration):
+        return gained
+    return f"{gained}, {format_change(event.speedup)} useful samples/s, compared batch by batch"
+
+
+def teach_alike(one: Configuration, other: Configuration) -> bool:
+    """Whether a sample teaches as much in one configuration as in the other."""
+    return (one.local_sgd_steps, one.global_batch_size) == (
         other.local_sgd_steps,
         other.global_batch_size,
     )
-    return "samples/s" if is_alike else "useful samples/s"
 
 
 _ENDINGS: Mapping[str, str] = {

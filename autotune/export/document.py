@@ -124,6 +124,9 @@ class Cost(_Part):
 
     wall_s: FiniteFloat
     trials: int
+    """Of the search, the baseline's included."""
+    repeats: int = 0
+    """Measurements that confirmed what these had found."""
     trial_s: FiniteFloat
 
 
@@ -174,6 +177,29 @@ def read(document: Document) -> RecommendationDocument:
         pydantic.ValidationError: A field is missing or of another kind (a ValueError).
     """
     return _adapter().validate_python(document)
+
+
+MEASURED_APART = (
+    "The baseline's rate is that of the confirmation. This configuration was measured once, in the "
+    "search, when the machine may have been faster or slower: the two rates do not compare."
+)
+
+
+def is_of_search_alone(document: RecommendationDocument, configuration: Configuration) -> bool:
+    """Whether a configuration was not measured when others of the document were confirmed."""
+    again = [
+        trial.configuration
+        for trial in document.trials
+        if trial.purpose == "confirm" and trial.outcome == "measured"
+    ]
+    return bool(again) and configuration not in again
+
+
+def are_measured_apart(document: RecommendationDocument, configuration: Configuration) -> bool:
+    """Whether a configuration was measured by the search alone, and the baseline confirmed."""
+    baseline = document.recommendation.baseline.configuration
+    is_baseline_again = not is_of_search_alone(document, baseline)
+    return is_baseline_again and is_of_search_alone(document, configuration)
 
 
 def device_name(document: Document) -> str:

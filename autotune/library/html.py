@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from html import escape
 
 from autotune.configuration import Configuration
-from autotune.export.document import Readings, RecommendationDocument
+from autotune.export.document import (
+    MEASURED_APART,
+    Readings,
+    RecommendationDocument,
+    are_measured_apart,
+)
 from autotune.units import format_bytes, format_rate, format_seconds
 
 _ROWS = (
@@ -36,9 +41,10 @@ def table(evidence: RecommendationDocument, chosen: Configuration, summary: str)
         f"<tr><th>{escape(name)}</th>{''.join(f'<td>{escape(c[i])}</td>' for c in columns)}</tr>"
         for i, name in enumerate(_ROWS)
     )
+    apart = f"<p>{MEASURED_APART}</p>" if are_measured_apart(evidence, chosen) else ""
     return (
         f"<p><b>autotune</b> {escape(summary)}</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{apart}"
         f"{_list('Why', answer.reasons)}{_list('Not covered by this evidence', answer.not_covered)}"
     )
 

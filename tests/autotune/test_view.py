@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ from autotune.events import (
 )
 from autotune.folding import fold
 from autotune.outcome import Stopped
-from autotune.view import RunView, bytes_of, without_engine
+from autotune.view import RunView, bytes_of, how_many, trials_and_repeats, without_engine
 from probes.link import Link
 from tests.testing import runs
 
@@ -243,3 +244,33 @@ def test_what_ran_when_its_engine_died_is_lost() -> None:
     assert left.trials[:3] == view.trials[:3]
     over = fold(runs.records(runs.searching("one")))
     assert without_engine(over) is over
+
+
+def test_a_repeat_is_no_trial_whatever_becomes_of_it() -> None:
+    stopped = Stopped(cause="Stopped by request.")
+    events = [
+        *runs.searching("one"),
+        *runs.trial(3, runs.BEST, stopped, "confirm"),
+        *runs.trial(4, runs.BEST, runs.measured(40.0), "memory"),
+        *runs.trial(5, runs.BASELINE, runs.measured(25.0), "confirm")[:1],
+    ]
+    view = fold(runs.records(events))
+    assert how_many(view.trials) == "3 trials and 3 repeats"
+    lost = without_engine(view)
+    assert how_many(lost.trials) == "3 trials and 3 repeats"
+    assert lost.num_search_trials == view.num_search_trials == 3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "others", "said"),
+    [
+        ((0, 0), (0, 0), "0 trials"),
+        ((1, 0), (0, 0), "1 trial"),
+        ((1, 1), (0, 0), "1 trial and 1 repeat"),
+        ((0, 2), (0, 0), "2 repeats"),
+        ((5, 3), (2, 1), "5 trials, 2 of other runs, 1 lost trial and 3 repeats"),
+    ],
+)
+def test_trials_in_words(numbers: tuple[int, int], others: tuple[int, int], said: str) -> None:
+    of_others, lost = others
+    assert trials_and_repeats(*numbers, num_of_others=of_others, num_lost=lost) == said

@@ -293,6 +293,9 @@ def test_help_and_palette_know_keys_and_trials(running: RunDirectory) -> None:
             await pilot.press("escape")
         await pilot.press("ctrl+p", *"#3")
         await shows(pilot, "Open trial 3")
+        told = [command.help for command in app.get_system_commands(app.screen)]
+        assert "Open trial 0: ✓ baseline." in told
+        assert "Open trial 3: ▲ out of memory." in told
         await pilot.press("enter")
         await until(pilot, lambda: front(app).NAME == "trial")
         assert app.chosen_trial == 3

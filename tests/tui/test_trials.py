@@ -11,7 +11,7 @@ import pytest
 from autotune.events import Document, Origin, SpacePlanned
 from autotune.folding import fold
 from autotune.outcome import Exchange, Measured
-from autotune.view import RunView, TrialView
+from autotune.view import RunView, TrialView, without_engine
 from tests.testing import runs
 from tests.tui import answers, stories
 from tui import words
@@ -107,6 +107,10 @@ def test_repeats_are_shown_only_where_they_are_asked_for() -> None:
     assert numbers(view, "purpose:confirm") == [9]
     row = columns.row(view.trials[-1], view, [BY_ID["state"]])
     assert row.strip() == "✓ confirmation"
+    started = runs.trial(10, runs.BASELINE, runs.measured(25.0), "confirm")[:1]
+    confirming = fold(stories.records([*events, *started]))
+    assert numbers(confirming, "") == [0, 1, 10], "what runs is in sight"
+    assert numbers(without_engine(confirming), "") == [0, 1]
 
 
 def order(view: RunView, column: str, *, is_descending: bool) -> list[int]:
@@ -119,6 +123,17 @@ def test_trials_in_order_with_the_running_one_first_and_the_others_last(view: Ru
     assert order(view, "rate", is_descending=False) == [9, 0, 5, 4, 1, 2, 8, 7, 6, 3]
     assert order(view, "mbs", is_descending=False)[:4] == [9, 8, 7, 6]
     assert order(view, "state", is_descending=False)[1] == 0
+
+
+def test_running_trials_stand_in_the_order_of_the_sort() -> None:
+    events = stories.searching(3)
+    for number, (choice, outcome) in enumerate(stories.TRIALS[:3], start=5):
+        events += runs.trial(number, choice, outcome, "confirm")[:1]
+    confirming = fold(stories.records(events))
+    assert order(confirming, "number", is_descending=True) == [7, 6, 5, 2, 1, 0]
+    assert order(confirming, "number", is_descending=False) == [5, 6, 7, 0, 1, 2]
+    assert order(confirming, "mbs", is_descending=True) == [7, 6, 5, 2, 1, 0]
+    assert order(confirming, "rate", is_descending=True) == [7, 6, 5, 2, 1, 0], "none has a rate"
 
 
 def test_a_row_says_what_was_measured(view: RunView) -> None:
@@ -180,8 +195,35 @@ def test_the_story_of_a_measured_trial(view: RunView) -> None:
     assert "It is the best so far." in text
     assert "3.50 GiB of 4.00 GiB" in text
     assert "62 %  0.62 s" in text
+    assert "a step, 1.53 s" in text
+    assert "together   1.00 s, timed in steps of their own" in text
     assert "per_device_train_batch_size    8 → 32" in text
     assert "It took 1.50 s, 0.30 s of it beside its own steps." in text
+
+
+def test_a_trial_says_why_it_is_not_the_best_though_its_rate_is_higher() -> None:
+    ahead = runs.measured(40.4, 3 * GIB)
+    events = [*stories.searching(2), *runs.trial(2, stories.TRIALS[2][0], ahead)]
+    view = fold(stories.records(events))
+    trial, best = view.trials[2], view.trials[1]
+    assert view.best is not None
+    assert view.best.number == 1
+    text = told(trial, view)
+    assert (
+        "#1 is best though its rate is lower: compared batch by batch, #2 is not surely faster, "
+        "and a tie goes to the one that leaves more memory free."
+    ) in text
+    for other in view.trials[:2]:
+        assert "though its rate" not in told(other, view)
+    small = replace(trial, outcome=runs.measured(40.4, GIB))
+    assert "#2 is not surely faster." in told(small, view)
+    apart = replace(trial, configuration=replace(trial.configuration, accumulation_steps=8))
+    whole = replace(view, trials=(view.trials[0], best, apart))
+    assert "what counts is what is learnt per second" in told(apart, whole)
+    too_large = replace(trial, outcome=runs.measured(40.4, 5 * GIB))
+    assert "though its rate" not in told(too_large, view)
+    events += runs.trial(3, trial.configuration, stories.TRIALS[6][1], "confirm")
+    assert "though its rate" not in told(trial, fold(stories.records(events)))
 
 
 def test_the_story_of_trials_without_figures(view: RunView) -> None:
@@ -282,6 +324,8 @@ def test_one_rule_says_which_figures_are_shown(confirmed: RunView) -> None:
     text = told(best, confirmed)
     assert "◆ confirmed: 40.0 samples/s (95 %: 39.0 to 41.0)." in text
     assert "Before, once: Measured 40.2 samples/s" in text
+    assert "a step of the search, 1.59 s\nlater      1.60 s a step, ◆ confirmed" in text
+    assert "memory, of the confirmation" in text
     assert "before confirmation" not in text
     other = confirmed.trial(2)
     assert other is not None
@@ -328,6 +372,9 @@ def test_a_gain_is_that_of_two_rates_of_the_same_part_of_the_run() -> None:
     text = told(other, view)
     assert "+67 % against the baseline's trial, by one measurement of each." in text
     assert "before confirmation" not in text
+    slow = replace(view, confirmed=replace(told_of, speedup=1.19))
+    order = columns.in_order(slow.trials, slow, BY_ID["gain"], is_descending=True)
+    assert [trial.number for trial in order][:3] == [2, 1, 0]
     assert "Trial 1 (repeat #7) confirmed against the baseline: +67 %" in told(best, view)
 
 

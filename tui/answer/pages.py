@@ -44,8 +44,14 @@ def changes(answer: Answer, taken: Offer, width: int) -> Iterator[Content]:
                 " → ",
                 (one.after, "bold $text-success"),
             )
-    else:
+    elif answer.evaluation is None:
         yield Content("  nothing: it is what you have now")
+    else:
+        yield Content("  nothing of training: it is what you have now")
+    if answer.evaluation is not None:
+        size = answer.evaluation.per_device_eval_batch_size
+        row = f"per_device_eval_batch_size → {size}, which touches evaluation only"
+        yield from hanging("  ", row, width)
     same = [f"{one.name} {one.before}" for one in everything if not one.is_change]
     if same:
         yield from hanging("  the same  ", ", ".join(same), width, tone="$text-muted")
@@ -147,6 +153,8 @@ def ended(now: RunNow, width: int) -> Iterator[Content]:
         glyph, tone = wording.GLYPHS[count.kind], words.TONES.get(count.kind, "")
         top = Content.assemble("  ", (glyph, tone), f" {count.number:>3} {word:<14} ")
         example = "" if count.kind == "measured" else count.example
+        if count.is_of_repeats:
+            example = f"in confirmation: {example}" if example else "in confirmation"
         yield from hanging(top, example, width, tone="$text-muted")
     nearest = without.nearest(now.view)
     if nearest:

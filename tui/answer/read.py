@@ -83,6 +83,13 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """How to evaluate beside training."""
+
+    per_device_eval_batch_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """The recommendation, as the public document holds it."""
 
@@ -91,6 +98,8 @@ class Answer:
     baseline: Baseline
     sample_efficiency: Efficiency
     speedup: Speedup | None = None
+    evaluation: Evaluation | None = None
+    """None where nothing is known of it."""
     memory_limit_bytes: int = 0
     reasons: tuple[str, ...] = ()
     also_consider: tuple[str, ...] = ()

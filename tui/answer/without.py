@@ -11,7 +11,7 @@ from autotune.configuration import Configuration
 from autotune.display import wording
 from autotune.display.output import one_line
 from autotune.outcome import Failed, OutOfMemory
-from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
+from autotune.units import counted, format_bytes, format_change, format_rate
 from autotune.view import RunView
 from tui.run_now import RunNow
 from tui.trials import readings, story
@@ -61,15 +61,12 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
         text=f"{trials}: {one_line(ended.reason)}" if ended else f"{trials}{of}" if planned else "",
     )
     confirmed = view.confirmed
-    runs = sum(t.purpose == "confirm" and t.outcome is not None for t in view.trials)
     yield Station(
         mark="ok" if confirmed is not None else now if ended is not None else "open",
         what="confirmation",
         text=wording.confirmation(confirmed, view)
         if confirmed is not None
-        else f"{counted(runs, 'measurement')} so far"
-        if runs
-        else "best and baseline again, interleaved",
+        else _repeats(view) or "best and baseline again, interleaved",
     )
     made = view.recommendation is not None
     yield Station(
@@ -82,6 +79,20 @@ def stations(view: RunView, *, is_alive: bool) -> Iterator[Station]:
         what="files",
         text=one_line(view.exported.directory) if view.exported is not None else "",
     )
+
+
+def _repeats(view: RunView) -> str:
+    """What became of the repeats so far; empty before the first ended.
+
+    A run that was stopped and goes on confirms anew: what ended otherwise has measured nothing.
+    """
+    ended = Counter(t.state for t in view.trials if t.is_repeat and t.state != "running")
+    num_measured = ended.pop("measured", 0)
+    others = ", ".join(f"{num} {wording.WORDS[kind]}" for kind, num in ended.most_common())
+    if not num_measured:
+        return f"nothing measured so far: {others}" if others else ""
+    measured = f"{counted(num_measured, 'measurement')} so far"
+    return f"{measured}, {others}" if others else measured
 
 
 def leading(view: RunView) -> str:
@@ -107,15 +118,21 @@ class Count:
     number: int
     example: str
     """What one of them said."""
+    is_of_repeats: bool = False
 
 
 def counts(view: RunView) -> tuple[Count, ...]:
-    """How the trials ended, the most frequent way first."""
-    ended = [trial.outcome for trial in view.trials if trial.outcome is not None]
+    """How the trials of the search ended, the most frequent way first; then the repeats."""
     found = []
-    for kind, number in Counter(outcome.kind for outcome in ended).most_common():
-        one = next(outcome for outcome in ended if outcome.kind == kind)
-        found.append(Count(kind=kind, number=number, example=wording.outcome(one)))
+    for is_repeat in (False, True):
+        ended = [t.outcome for t in view.trials if t.outcome and t.is_repeat == is_repeat]
+        for kind, number in Counter(outcome.kind for outcome in ended).most_common():
+            one = next(outcome for outcome in ended if outcome.kind == kind)
+            found.append(
+                Count(
+                    kind=kind, number=number, example=wording.outcome(one), is_of_repeats=is_repeat
+                )
+            )
     return tuple(found)
 
 
@@ -149,9 +166,3 @@ def first_failure(now: RunNow) -> tuple[str, str] | None:
             remedy = trial.outcome.remedy or f"{story.command_again(trial, now)} repeats it."
             return f"#{trial.number}: {one_line(trial.outcome.cause)}", one_line(remedy)
     return None
-
-
-def cost(view: RunView) -> str:
-    """What the run took."""
-    spent = format_seconds(view.clock_s(view.now_s))
-    return f"{counted(view.num_search_trials, 'trial')}, {spent}"

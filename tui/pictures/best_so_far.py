@@ -1,4 +1,8 @@
-"""How the best rate grew, trial by trial."""
+"""How the best rate of the search grew, trial by trial.
+
+Curve and baseline are readings of the search alone: a rate that was confirmed was measured at
+another time, and would make steps of what only the machine did.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,9 @@ def rates(view: RunView) -> list[float]:
     """The best rate after each trial of the search that ended."""
     best, found = 0.0, []
     for trial in sorted(view.trials, key=lambda t: t.number):
-        if trial.purpose not in ("baseline", "search") or trial.outcome is None:
+        if trial.is_repeat or trial.outcome is None:
             continue
-        best = max(best, readings.rate(trial, view))
+        best = max(best, trial.measured.samples_per_s if trial.measured is not None else 0.0)
         found.append(best)
     return found
 
@@ -46,7 +50,7 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
         return [Content.styled("No trial was measured yet.", "$text-muted")]
     if height < 5 or width < 40:
         return [Content.styled("No room for this picture.", "$text-muted")]
-    baseline = readings.shown(view.baseline, view) if view.baseline else None
+    baseline = view.baseline.measured if view.baseline is not None else None
     reach = [rate for rate in found if rate > 0]
     signs = legend(_legend(view), width, most=2 if height >= 8 else 1)
     axes = Axes(
@@ -65,7 +69,7 @@ def draw(view: RunView, width: int, height: int) -> list[Content]:
 
 
 def _legend(view: RunView) -> list[str]:
-    parts = [f"{BEST} best rate by trial, samples/s"]
+    parts = [f"{BEST} best rate by trial{' of the search' if view.confirmed else ''}, samples/s"]
     if view.baseline is not None and view.baseline.measured is not None:
         parts.append(f"{BASELINE} baseline")
     best = readings.best(view)

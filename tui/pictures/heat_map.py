@@ -19,7 +19,6 @@ from tui import words
 from tui.pictures.legend import legend
 from tui.trials import readings
 from tui.trials.columns import checkpointing
-from tui.trials.filter import is_repeat
 from tui.trials.predictions import all_predicted_bytes, candidates
 from tui.trials.readings import rate
 
@@ -69,11 +68,11 @@ def wanted_rows(view: RunView, width: int) -> int:
 
 def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str]:
     """What a square may hold; of the states only those that are there."""
-    parts = ["40.2 measured", "★ best"]
+    parts = ["bare: measured", "★ best"]
     if view.confirmed is not None:
         parts.append(readings.signed(view.confirmed))
     if predictions:
-        parts.append("(2.10 G) predicted peak, GiB")
+        parts.append("(…) predicted peak")
     there = {trial.state for trial in view.trials}
     parts += [
         f"{wording.GLYPHS[state]} {wording.WORDS[state]}"
@@ -115,7 +114,7 @@ def _cell(
         return configuration.micro_batch_size == size and configuration.checkpointing == form
 
     # What was repeated stands under the trial that the search made of it.
-    trials = [t for t in view.trials if is_here(t.configuration) and not is_repeat(t)]
+    trials = [t for t in view.trials if is_here(t.configuration) and not t.is_repeat]
     measured = [trial for trial in trials if trial.measured is not None]
     if measured:
         return _measured_cell(measured, view)

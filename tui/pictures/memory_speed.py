@@ -51,7 +51,7 @@ def points(view: RunView) -> list[Point]:
     """Every configuration that was measured."""
     found = []
     for trial in view.trials:
-        known = shown(trial, view) if trial.purpose in ("baseline", "search") else None
+        known = None if trial.is_repeat else shown(trial, view)
         if known is not None:
             found.append(
                 Point(

@@ -11,7 +11,7 @@ from textual.events import Resize
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from autotune.units import counted
+from autotune.view import how_many
 from tui import bindings, words
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
@@ -129,9 +129,7 @@ class SearchScreen(CopyTrial, RunScreen):
             return now
         # Repeats are drawn nowhere, but what they confirmed is looked up there.
         trials = tuple(
-            trial
-            for trial in now.view.trials
-            if filters.is_repeat(trial) or chosen.matches(trial, now.view)
+            trial for trial in now.view.trials if trial.is_repeat or chosen.matches(trial, now.view)
         )
         return replace(now, view=replace(now.view, trials=trials))
 
@@ -147,11 +145,9 @@ class SearchScreen(CopyTrial, RunScreen):
         if view.confirmed is not None:
             parts.append(readings.signed(view.confirmed))
         if not table.in_force.is_empty:
-            parts += [f"/{table.filter.text}", f"{table.num_shown} of {len(view.trials)}"]
+            parts += [f"/{table.filter.text}", f"{table.num_shown} of {how_many(view.trials)}"]
         else:
-            num_repeats = sum(filters.is_repeat(trial) for trial in view.trials)
-            repeats = f" and {counted(num_repeats, 'repeat')}" if num_repeats else ""
-            parts.append(f"{counted(table.num_shown, 'trial')}{repeats}")
+            parts.append(how_many(view.trials))
         self.query_one("#trials-rule", Rule).tell(" · ".join(parts))
         self._tell_filter()
 

@@ -50,7 +50,8 @@ def checkpointing(form: Checkpointing) -> str:
     return f"{word}+host" if form.offload else word
 
 
-def _state(trial: TrialView, view: RunView) -> str:
+def state(trial: TrialView, view: RunView) -> str:
+    """A trial's state with its glyph, in the words that stand for it on every screen."""
     if trial.purpose in ("confirm", "memory") and trial.measured is not None:
         word = "confirmation" if trial.purpose == "confirm" else "memory check"
         return f"{wording.GLYPHS[trial.state]} {word}"
@@ -134,8 +135,8 @@ COLUMNS: tuple[Column, ...] = (
         id="state",
         head="state",
         width=15,
-        cell=_state,
-        value=lambda trial, view: _state(trial, view)[2:],
+        cell=state,
+        value=lambda trial, view: state(trial, view)[2:],
         to_the_right=False,
         worth=9,
     ),
@@ -269,19 +270,32 @@ def _constant(trials: Iterable[TrialView]) -> set[str]:
 def in_order(
     trials: Iterable[TrialView], view: RunView, column: Column, *, is_descending: bool
 ) -> list[TrialView]:
-    """The trials by a column; the running one first, those without a value last, newest first."""
-    running, valued, others = [], [], []
+    """The trials by a column: the running ones first, then the others, each in the same order.
+
+    Those without a value come last, newest first.
+    """
+    found = list(trials)
+    running = [trial for trial in found if trial.state == "running"]
+    others = [trial for trial in found if trial.state != "running"]
+    return [
+        *_sorted(running, view, column, is_descending=is_descending),
+        *_sorted(others, view, column, is_descending=is_descending),
+    ]
+
+
+def _sorted(
+    trials: Iterable[TrialView], view: RunView, column: Column, *, is_descending: bool
+) -> list[TrialView]:
+    valued, others = [], []
     for trial in trials:
         value = column.value(trial, view)
-        if trial.state == "running":
-            running.append(trial)
-        elif value is None:
+        if value is None:
             others.append(trial)
         else:
             valued.append((value, trial))
     valued.sort(key=lambda pair: (pair[0], -pair[1].number), reverse=is_descending)
     others.sort(key=lambda trial: -trial.number)
-    return [*running, *(trial for _, trial in valued), *others]
+    return [*(trial for _, trial in valued), *others]
 
 
 def row(trial: TrialView, view: RunView, columns: Sequence[Column]) -> str:

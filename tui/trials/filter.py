@@ -55,20 +55,15 @@ class Filter:
         return not self.tests
 
     def matches(self, trial: TrialView, view: RunView) -> bool:
-        """Whether a trial is shown. Without a filter, repeats of known configurations are not."""
+        """Whether a trial is shown. Without a filter, repeats are shown only while they run."""
         if not self.tests:
-            return not is_repeat(trial)
+            return not trial.is_repeat or trial.state == "running"
         return all(test(trial, view) for test in self.tests)
 
     def in_force(self, view: RunView) -> Filter:
         """This filter, or the empty one where no trial would be left to look at."""
         is_of_use = self.is_empty or any(self.matches(trial, view) for trial in view.trials)
         return self if is_of_use else Filter()
-
-
-def is_repeat(trial: TrialView) -> bool:
-    """Whether a trial measured again what the search knows, and is shown only when asked for."""
-    return trial.outcome is not None and trial.purpose not in ("baseline", "search")
 
 
 def parse(text: str) -> Filter:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autotune.configuration import Configuration
 from autotune.display import wording
-from autotune.display.naming import SEARCHED, first_of_its_kind
+from autotune.display.naming import first_of_its_kind
 from autotune.events import Confirmed
 from autotune.outcome import MemoryUse
 from autotune.sureness import is_settled
@@ -64,7 +64,7 @@ def shown(trial: TrialView, view: RunView) -> Shown | None:
     measured = trial.measured
     if measured is None:
         return None
-    if view.confirmed is not None and trial.purpose in SEARCHED:
+    if view.confirmed is not None and not trial.is_repeat:
         again = _confirmed_of(view, view.confirmed).get(trial.configuration)
         if again is not None:
             return again
@@ -89,7 +89,7 @@ def gain(trial: TrialView, view: RunView) -> float | None:
     baseline: confirmation came at another time, when the machine may have been faster or slower.
     None where one of both has no rate, and of a trial of the confirmation itself.
     """
-    if trial.purpose not in SEARCHED:
+    if trial.is_repeat:
         return None
     found = shown(trial, view)
     if found is None:

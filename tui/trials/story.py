@@ -26,7 +26,7 @@ from autotune.view import RunView, TrialView
 from tui import words
 from tui.pictures.bars import bar, sparkline
 from tui.run_now import RunNow
-from tui.trials import readings
+from tui.trials import columns, readings
 from tui.trials.predictions import predicted_bytes
 from tui.widgets.rows import hanging
 
@@ -54,13 +54,20 @@ def sections(trial: TrialView, now: RunNow, width: int) -> list[Section]:
         Section(title="what happened", lines=tuple(_what_happened(trial, now))),
         Section(title="what it means", lines=tuple(_what_it_means(trial, now.view))),
     ]
-    parts.append(Section(title="memory", lines=tuple(_memory(trial, now.view, cells))))
+    again = _again_measured(trial, now.view)
+    parts.append(
+        Section(
+            title="memory, of the confirmation" if again is not None else "memory",
+            lines=tuple(_memory(trial, now.view, cells)),
+        )
+    )
     measured = trial.measured
     if measured is not None:
+        of = " of the search" if again is not None else ""
         parts.append(
             Section(
-                title=f"a step, {format_seconds(measured.speed.step_s)}",
-                lines=tuple(_step(measured, cells)),
+                title=f"a step{of}, {format_seconds(measured.speed.step_s)}",
+                lines=(*_step_again(trial, now.view), *_step(measured, cells)),
             )
         )
     baseline = now.view.baseline
@@ -89,7 +96,7 @@ def glance(trial: TrialView | None, now: RunNow) -> list[str]:
         change = f" {format_change(ratio)}" if ratio is not None else ""
         peak = format_bytes(found.memory.total_bytes)
         end = f"{format_rate(found.samples_per_s)} samples/s{change}, peak {peak}"
-    return [f"#{trial.number} {wording.state(trial)}", str(trial.configuration), end]
+    return [f"#{trial.number} {columns.state(trial, now.view)}", str(trial.configuration), end]
 
 
 def _what_happened(trial: TrialView, now: RunNow) -> Iterator[Content]:
@@ -174,12 +181,39 @@ def _what_it_means(trial: TrialView, view: RunView) -> Iterator[Content]:
         yield Content(f"{told[:1].upper()}{told[1:]}.")
     elif best is not None and best.number == trial.number:
         yield Content("It is the best so far.")
+    elif best is not None and confirmed is None and _is_ahead(trial, best, view):
+        yield Content(_why_not_best(trial, best))
     for closed in view.closed:
         if closed.trial == trial.number:
             yield Content(
                 f"Ruled out since then: {one_line(closed.what)}, {one_line(closed.reason)} "
                 f"({closed.num_removed} fewer)."
             )
+
+
+def _is_ahead(trial: TrialView, best: TrialView, view: RunView) -> bool:
+    """Whether a trial that may be chosen has a higher rate than the best one."""
+    one, other = trial.measured, best.measured
+    if one is None or other is None or trial.is_repeat:
+        return False
+    usable = view.machine.usable_bytes if view.machine is not None else None
+    if usable is not None and one.memory.total_bytes > usable:
+        return False
+    # What was tried again and did not run is out for that reason.
+    later = [t for t in view.trials if t.configuration == trial.configuration and t.outcome]
+    return one.samples_per_s > other.samples_per_s and later[-1].number == trial.number
+
+
+def _why_not_best(trial: TrialView, best: TrialView) -> str:
+    """What speaks for the best one though its rate is lower, by how the search compares."""
+    lower = f"#{best.number} is best though its rate is lower: "
+    if not wording.teach_alike(trial.configuration, best.configuration):
+        return f"{lower}what counts is what is learnt per second, compared batch by batch."
+    surely = f"{lower}compared batch by batch, #{trial.number} is not surely faster"
+    one, other = trial.measured, best.measured
+    if one is not None and other is not None and one.memory.total_bytes > other.memory.total_bytes:
+        return f"{surely}, and a tie goes to the one that leaves more memory free."
+    return f"{surely}."
 
 
 def _memory(trial: TrialView, view: RunView, cells: int) -> Iterator[Content]:
@@ -213,6 +247,23 @@ def _missed(predicted: int, measured: int) -> str:
     return f"{format_change(off).lstrip('+−')} too {'much' if off > 1 else 'little'}"
 
 
+def _again_measured(trial: TrialView, view: RunView) -> readings.Shown | None:
+    """What the confirmation measured of a trial of the search; None where it did not."""
+    found = readings.shown(trial, view)
+    return found if found is not None and found.is_confirmed else None
+
+
+def _step_again(trial: TrialView, view: RunView) -> Iterator[Content]:
+    """What a step took in the confirmation, which the table shows and the rest is not about."""
+    again, confirmed = _again_measured(trial, view), view.confirmed
+    if again is None or confirmed is None or again.samples_per_s <= 0:
+        return
+    step_s = trial.configuration.global_batch_size / again.samples_per_s
+    yield Content(
+        f"{'later':<{_NAME_CELLS}}{format_seconds(step_s)} a step, {readings.signed(confirmed)}"
+    )
+
+
 def _step(measured: Measured, cells: int) -> Iterator[Content]:
     if measured.phases is not None:
         yield from _phases(measured.phases, cells)
@@ -243,6 +294,10 @@ def _phases(phases: Phases, cells: int) -> Iterator[Content]:
     for name, seconds in parts:
         part = seconds / total
         yield _bar_line(name, part, cells, f"{part * 100:3.0f} %  {format_seconds(seconds)}")
+    yield Content.styled(
+        f"{'together':<{_NAME_CELLS}}{format_seconds(total)}, timed in steps of their own",
+        "$text-muted",
+    )
 
 
 def _exchange(exchange: Exchange, cells: int) -> Iterator[Content]:

@@ -12,14 +12,13 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from autotune.display import wording
 from autotune.display.quiet import is_quiet
 from autotune.view import TrialView
 from tui import bindings, words
 from tui.bridge import LogChanged, Watch, watch_log
 from tui.log_reader import LogNow
 from tui.run_now import RunNow
-from tui.trials import story
+from tui.trials import columns, story
 from tui.widgets.log_rows import LogRows
 from tui.widgets.one_line import OneLine
 from tui.widgets.rule import ruled
@@ -133,7 +132,9 @@ class TrialDetail(Vertical):
         if trial is not None:
             parts += [
                 Content.styled(f"#{trial.number} ", "bold"),
-                Content.styled(f"{wording.state(trial)}  ", words.TONES[trial.state]),
+                Content.styled(
+                    f"{columns.state(trial, self._now.view)}  ", words.TONES[trial.state]
+                ),
             ]
         for tab in TABS:
             text = f"[ {tab} ] " if tab == self.tab else f"  {tab}   "

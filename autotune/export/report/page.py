@@ -10,12 +10,15 @@ from autotune.configuration import Configuration
 from autotune.export import launch
 from autotune.export.bundle import Bundle
 from autotune.export.document import (
+    MEASURED_APART,
     Alternative,
     Answer,
     Efficiency,
     Readings,
     RecommendationDocument,
+    are_measured_apart,
     device_name,
+    is_of_search_alone,
     read,
 )
 from autotune.export.installed import Installed
@@ -23,7 +26,7 @@ from autotune.export.report import of_ranks
 from autotune.export.running.ranks import RanksHere
 from autotune.outcome import Failed, Measured, OutOfMemory, Stopped, TimedOut
 from autotune.units import counted, format_bytes, format_change, format_rate, format_seconds
-from autotune.view import TrialView
+from autotune.view import TrialView, trials_and_repeats
 
 DASH = "–"
 """Shown where there is no reading."""
@@ -74,7 +77,7 @@ def render(bundle: Bundle, installed: Installed, here: RanksHere) -> str:
         _evidence(bundle, document, installed),
         of_ranks.exchange(bundle),
         _trials(bundle),
-        _alternatives(answer),
+        _alternatives(document),
         _list(
             "Also consider (not tested)",
             [item.removeprefix("untested: ") for item in answer.also_consider],
@@ -105,6 +108,14 @@ def _answer(bundle: Bundle, answer: Answer) -> str:
             "",
         ]
     lines += [_line(row) for row in _table(bundle)]
+    if bundle.evaluation_batch_size is not None:
+        lines += [
+            "",
+            "Beside these settings, the files set `per_device_eval_batch_size="
+            f"{bundle.evaluation_batch_size}`, which touches evaluation only.",
+        ]
+    if are_measured_apart(read(bundle.document), bundle.configuration):
+        lines += ["", MEASURED_APART]
     limit = format_bytes(answer.memory_limit_bytes)
     lines += ["", f"The limit is {limit} for everything that the training process occupies."]
     if bundle.repair_loss:
@@ -267,7 +278,7 @@ def _evidence(bundle: Bundle, document: RecommendationDocument, installed: Insta
         f"Data: {rows}{lengths}.",
         f"Machine: {device_name(bundle.document)}.",
         f"Loop: {'Trainer' if bundle.driver == 'trainer' else 'Accelerate'}.",
-        f"Cost: {counted(document.cost.trials, 'trial')} in "
+        f"Cost: {trials_and_repeats(document.cost.trials, document.cost.repeats)} in "
         f"{format_seconds(document.cost.wall_s)}.",
     ]
     if method is not None:
@@ -337,18 +348,28 @@ def _trial(trial: TrialView) -> list[str]:
     ]
 
 
-def _alternatives(answer: Answer) -> str:
+def _alternatives(document: RecommendationDocument) -> str:
+    answer = document.recommendation
     if not answer.alternatives:
         return ""
     lines = ["## Alternatives", "", "| | configuration | samples/s | peak memory |"]
     lines.append("| --- | --- | ---: | ---: |")
+    is_apart = False
     for alternative in answer.alternatives:
         measured = alternative.measured
+        once = ", once" if is_of_search_alone(document, alternative.configuration) else ""
+        is_apart = is_apart or bool(once)
         lines.append(
             f"| {alternative.kind} | {alternative.configuration} | "
-            f"{format_rate(measured.samples_per_s)} | "
+            f"{format_rate(measured.samples_per_s)}{once} | "
             f"{format_bytes(measured.memory.total_bytes)} |"
         )
+    if is_apart:
+        lines += [
+            "",
+            "A rate with “once” was measured in the search alone and does not compare with what "
+            "was confirmed.",
+        ]
     return "\n".join(lines)
 
 

@@ -21,7 +21,7 @@ BLUE, ORANGE, GREY, RED = "#0072b2", "#d55e00", "#777777", "#b3261e"
 
 def searched(bundle: Bundle) -> list[TrialView]:
     """The trials that are drawn: confirmations repeat configurations that are there already."""
-    return [trial for trial in bundle.trials if trial.purpose in ("baseline", "search")]
+    return [trial for trial in bundle.trials if not trial.is_repeat]
 
 
 def draw(bundle: Bundle) -> str:

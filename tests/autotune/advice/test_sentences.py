@@ -174,7 +174,7 @@ def test_how_far_predictions_were_off_is_told_beside_what_they_ruled_out() -> No
         "more than may be filled."
     ) in told
     assert (
-        "The peak memory of 1 trial was predicted before; what was measured differs by 2.0 % at "
+        "The peak memory of 1 repeat was predicted before; what was measured differs by 2.0 % at "
         "most."
     ) in told
 

@@ -12,7 +12,7 @@ import pytest
 from autotune import lease
 from autotune.cli.app import main
 from autotune.display import standing
-from autotune.events import Confirmed, RecommendationMade, RunEnded
+from autotune.events import BestChanged, Confirmed, RecommendationMade, RunEnded
 from autotune.lease import Lease
 from autotune.run_directory import RunDirectory, write_json
 from tests.testing import runs
@@ -94,6 +94,18 @@ def test_runs_tells_every_state(root: Path, capsys: Captured) -> None:
     }
 
 
+def test_a_gain_in_the_list_is_that_which_is_shown_of_the_run(root: Path, capsys: Captured) -> None:
+    by_batch = [
+        replace(event, speedup=1.7) if isinstance(event, BestChanged) else event
+        for event in runs.searching("one")
+    ]
+    runs.write_run(root, "one", by_batch)
+    assert main(["runs"]) == 0
+    assert "+60 %, unconfirmed" in capsys.readouterr().out
+    assert main(["show", "one"]) == 0
+    assert "+60 %" in capsys.readouterr().out
+
+
 def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
     _finished(root)
     assert main(["show", "one"]) == 0
@@ -107,6 +119,32 @@ def test_show_tells_the_whole_story(root: Path, capsys: Captured) -> None:
     assert "  change  +60 % samples/s over 8×8 (95 %: +50 % to +70 %)" in lines
     assert "  - least memory: 8×8, 40.0 samples/s, 2.00 GiB" in lines
     assert "  trainer.py  read by Python" in lines
+
+
+def test_show_says_which_rates_are_of_the_search_alone_and_what_is_set_for_evaluation(
+    root: Path, capsys: Captured
+) -> None:
+    told = runs.answer("one")
+    answer = told["recommendation"]
+    assert isinstance(answer, dict)
+    answer["evaluation"] = {"per_device_eval_batch_size": 32}
+    told["trials"] = [
+        {
+            "number": 3,
+            "purpose": "confirm",
+            "configuration": runs.BEST.to_json(),  # type: ignore[dict-item]
+            "outcome": "measured",
+        }
+    ]
+    ending = [
+        replace(event, document=told) if isinstance(event, RecommendationMade) else event
+        for event in runs.ending("one", root / "out")
+    ]
+    runs.write_run(root, "one", [*runs.searching("one"), *ending])
+    assert main(["show", "one"]) == 0
+    out = capsys.readouterr().out
+    assert "  - least memory: 8×8, 40.0 samples/s (once, before confirmation), 2.00 GiB" in out
+    assert "  eval    per_device_eval_batch_size=32, which touches evaluation only" in out
 
 
 def test_show_marks_a_gain_that_is_not_settled(root: Path, capsys: Captured) -> None:

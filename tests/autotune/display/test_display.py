@@ -18,6 +18,7 @@ from autotune.display.none import NoDisplay
 from autotune.display.plain import PlainDisplay
 from autotune.display.rich import REPAINT_INTERVAL_S, RichDisplay
 from autotune.events import (
+    BestChanged,
     Confirmed,
     Event,
     HoldChanged,
@@ -101,7 +102,7 @@ def test_plain_writes_one_line_an_event(capsys: pytest.CaptureFixture[str]) -> N
         "00:06 ✓ trial 0 measured: 25.0 samples/s, peak 1.00 GiB",
         "00:07 ▸ trial 1 16×4: it is next",
         "00:08 ✓ trial 1 measured: 40.0 samples/s, peak 2.00 GiB, +60 % samples/s",
-        "00:09   best is trial 1: 40.0 samples/s, +60 % samples/s, compared batch by batch",
+        "00:09   best is trial 1: 40.0 samples/s, +60 % vs baseline",
         "00:10 ▸ trial 2 64×1, checkpointing every 2nd layer: it is next",
         "00:11 ▲ trial 2 out of memory: the limit of 4.00 GiB (needs at least 5.00 GiB)",
     ]
@@ -355,3 +356,20 @@ def test_useful_samples_are_told_where_samples_teach_less() -> None:
         "trial 1 and the baseline are equally good: +60 % samples/s (95 %: +50 % to +70 %, 1 pair),"
         " −5.0 % useful samples/s"
     )
+
+
+def test_the_best_gains_by_the_same_figure_everywhere() -> None:
+    """The search compares batch by batch, and comes to another one than the two rates."""
+    best = BestChanged(number=1, samples_per_s=40.0, speedup=1.62)
+    story = [e for e in runs.searching("one") if not isinstance(e, BestChanged)]
+    view = fold(runs.records([*story, best]))
+    assert wording.lines(best, view) == ["  best is trial 1: 40.0 samples/s, +60 % vs baseline"]
+    assert "+60 % vs baseline" in _picture(100, 30, [*story, best])[1]
+    larger = replace(runs.BEST, accumulation_steps=8)
+    view = fold(runs.records([*story, *runs.trial(3, larger, runs.measured(50.0))]))
+    assert wording.lines(replace(best, number=3, samples_per_s=50.0), view) == [
+        "  best is trial 3: 50.0 samples/s, +100 % vs baseline, +62 % useful samples/s, "
+        "compared batch by batch"
+    ]
+    first = BestChanged(number=0, samples_per_s=25.0, speedup=1.0)
+    assert wording.lines(first, view) == ["  best is trial 0: 25.0 samples/s"]

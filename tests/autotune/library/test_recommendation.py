@@ -194,3 +194,22 @@ def test_files_that_are_in_the_way_are_told_in_words_of_the_library(tmp_path: Pa
     with pytest.raises(UsageError, match="has no recommendation yet") as caught:
         found.export(tmp_path / "out")
     assert "--resume" not in str(caught.value.remedy)
+
+
+def test_a_table_says_which_rates_do_not_compare(recommendation: Recommendation) -> None:
+    told = recommendation.document
+    answer = recommendation.evidence.recommendation
+    again: list[JsonValue] = [
+        {
+            "number": number,
+            "purpose": "confirm",
+            "configuration": configuration.to_json(),  # type: ignore[dict-item]
+            "outcome": "measured",
+        }
+        for number, configuration in enumerate(
+            (answer.configuration, answer.baseline.configuration)
+        )
+    ]
+    found = Recommendation.of({**told, "trials": again})
+    assert "do not compare" not in found._repr_html_()
+    assert "do not compare" in found.alternative("least memory")._repr_html_()

@@ -12,7 +12,7 @@ from textual.content import Content
 
 from autotune.events import ConfirmationContinued, Event, RunEnded
 from autotune.folding import fold
-from autotune.outcome import Failed
+from autotune.outcome import Failed, Stopped
 from autotune.run_directory import RunDirectory
 from autotune.view import RunView
 from tests.testing import runs
@@ -97,6 +97,17 @@ def test_ties_assumptions_and_keeping_what_there_is() -> None:
     assert verdict.speed(same, None) == "41.8 samples/s (95 %: 41.0 to 42.6)"
     assert "nothing: it is what you have now" in _joined(pages.changes(same, same.offers[0], 78))
     assert verdict.sureness(None) == "not measured again"
+
+
+def test_what_the_files_set_for_evaluation_is_among_the_changes() -> None:
+    for place, first in ((0, "nothing of training: it is what you have now"), (2, "32")):
+        document = answers.document(stories.TRIALS[place][0])
+        document["recommendation"]["evaluation"] = {"per_device_eval_batch_size": 32}  # type: ignore[index, call-overload]
+        answer = answer_of(document)
+        assert isinstance(answer, Answer)
+        text = _joined(pages.changes(answer, answer.offers[0], 78))
+        assert f"{first} " in text
+        assert "per_device_eval_batch_size → 32, which touches evaluation only" in text
 
 
 def test_evidence_names_the_trials_of_the_search() -> None:
@@ -213,6 +224,20 @@ def test_confirmation_counts_its_measurements() -> None:
     ]
     told = {s.what: s.text for s in without.stations(_now(events).view, is_alive=True)}
     assert told["confirmation"] == "1 measurement so far"
+
+
+def test_repeats_that_were_stopped_have_measured_nothing() -> None:
+    stopped = Stopped(cause="Stopped by request.")
+    events: list[Event] = [
+        *stories.searching(2),
+        *runs.trial(20, runs.BEST, stopped, "confirm"),
+        *runs.trial(21, runs.BASELINE, stopped, "confirm"),
+    ]
+    now = _now(events)
+    told = {s.what: s.text for s in without.stations(now.view, is_alive=False)}
+    assert told["confirmation"] == "nothing measured so far: 2 stopped"
+    text = _joined(pages.ended(now, 100))
+    assert "✓ 2 measured ⊘ 2 stopped in confirmation: Stopped by request." in text
 
 
 def test_files_are_previewed_as_they_stand(tmp_path: Path) -> None:

@@ -181,3 +181,35 @@ def test_words_of_a_trial_are_no_link(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     path.write_text(render(made))
     assert page.verify(path, made) == "every link followed, every reading looked up"
+
+
+def test_what_the_files_set_for_evaluation_stands_with_the_answer() -> None:
+    made = bundle()
+    assert "per_device_eval_batch_size" not in render(made)
+    document = copy.deepcopy(made.document)
+    answer: Any = document["recommendation"]
+    answer["evaluation"] = {"per_device_eval_batch_size": 32}
+    text = section(render(replace(made, document=document)), "Answer")
+    assert "`per_device_eval_batch_size=32`, which touches evaluation only." in text
+
+
+def test_rates_of_the_search_are_told_apart_from_confirmed_ones() -> None:
+    made = bundle()
+    document = copy.deepcopy(made.document)
+    answer: Any = document["recommendation"]
+    trials: Any = document["trials"]
+    other = replace(made.configuration, micro_batch_size=2, accumulation_steps=4).to_json()
+    answer["alternatives"].append({**answer["alternatives"][0], "configuration": other})
+    made = replace(made, document=document)
+    apart = "was measured once, in the search"
+    assert apart not in render(made)
+    assert "once |" not in render(made), "nothing was confirmed"
+    for chosen in (answer["configuration"], answer["baseline"]["configuration"]):
+        trials.append({**trials[0], "purpose": "confirm", "configuration": chosen})
+    assert apart not in render(made)
+    assert [row[2] for row in rows(section(render(made), "Alternatives"))][2:] == [
+        "100",
+        "100, once",
+    ]
+    taken = replace(made, configuration=Configuration.from_json(other))
+    assert apart in section(render(taken), "Answer")
