@@ -55,4 +55,4 @@ def test_every_command_and_option_that_is_named_exists() -> None:
             command = re.split(r", | or | without | with |: ", rest)[0]
             for flag in _FLAG.findall(command):
                 assert flag in known[name], f"{place} names `autotune {name} {flag}`"
-    assert {"tune", "plan", "show", "runs", "export", "trial", "tui", "probe"} <= set(found)
+    assert {"tune", "plan", "show", "export", "trial", "tui", "probe"} <= set(found)
