@@ -7,10 +7,11 @@ from pathlib import Path
 
 import typer
 
-from autotune.cli import documents, options
+from autotune.cli import documents, options, summary
 from autotune.display import output
 from autotune.errors import DeviceError, ExitCode, UsageError
 from autotune.export import document
+from autotune.export.bundle import Bundle
 from autotune.outcome import Interval, Speed
 from autotune.run_directory import RunDirectory, find
 from autotune.units import counted, format_change, format_rate
@@ -103,7 +104,23 @@ def run(context: typer.Context, chosen: options.Verify) -> int:
             f"were {_rate(promised.samples_per_s, promised.samples_per_s_ci95)} "
             f"({format_change(ratio)})"
         )
+    if not holds:
+        output.talk(_why_perhaps(bundle, directory, ratio))
     return ExitCode.OK if holds else ExitCode.INTERNAL
+
+
+def _why_perhaps(bundle: Bundle, directory: RunDirectory, ratio: float) -> str:
+    """What may lie behind a difference, and the command that tells."""
+    told = "faster" if ratio > 1 else "slower"
+    hint = f"Hint: This machine itself may be {told} now than when it was tuned."
+    known = (t for t in bundle.trials if t.configuration == bundle.configuration)
+    trial = next((t for t in known if t.measured is not None and not t.is_repeat), None)
+    if trial is None:
+        return hint
+    command = summary.command(
+        "autotune", "trial", directory.name, str(trial.number), *directory.root_options
+    )
+    return f"{hint} `{command}` measures the same configuration again, without the script."
 
 
 def overlap(one: Interval, other: Interval) -> bool:

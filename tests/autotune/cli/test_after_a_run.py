@@ -113,6 +113,7 @@ class Bundle:
     num_nodes: int = 1
     has_scripts: bool = True
     launch_environment: dict[str, str] = field(default_factory=dict)
+    trials: tuple[TrialView, ...] = ()
 
 
 def _verifies(
@@ -169,7 +170,20 @@ def test_verify_tells_the_difference_and_fails(
     assert document["samples_per_s"] == pytest.approx(30.0, rel=0.01)
     assert document["promised"] == {"samples_per_s": 40.0, "samples_per_s_ci95": [39.6, 40.4]}
     assert main(["verify", "one"]) == 1
-    assert "✗ not as promised" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "✗ not as promised" in out
+    assert "This machine itself may be slower now than when it was tuned." in err
+
+
+def test_a_difference_names_the_trial_that_tells_what_the_machine_does_now(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    trials = fold(runs.records(runs.searching("one"))).trials
+    _verifies(64 / 50.0, monkeypatch, trials=trials, configuration=trials[1].configuration)
+    assert main(["verify", "one"]) == 1
+    err = capsys.readouterr().err
+    assert "This machine itself may be faster now than when it was tuned." in err
+    assert "`autotune trial one 1` measures the same configuration again" in err
 
 
 def test_verify_starts_all_ranks_and_times_whole_rounds(
