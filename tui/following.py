@@ -29,11 +29,12 @@ from tui import bindings, clipboard, screens
 from tui.ascii import AsciiFilter
 from tui.colourless import Colourless
 from tui.keys.key import ScreenName
-from tui.owner import Choice, Writing
+from tui.owner import Choice
 from tui.screens.opening import Opening
 from tui.themes import THEMES, Look
 
 if TYPE_CHECKING:
+    from tui.answer.writing import Writing
     from tui.bridge import RunChanged, Watch
     from tui.run_now import RunNow
     from tui.screens.base import RunScreen

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from autotune.display.output import one_line, plain_text
 from autotune.run_directory import listing_command
 from tui import words
+from tui.answer.writing import Writing
 from tui.ascii import to_ascii
-from tui.owner import Writing
 from tui.run_now import RunNow, RunReader
 from tui.setup.places import path_of
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from tui.keys.key import ScreenName
 
 if TYPE_CHECKING:
     # Loaded behind the first picture, which does not need them.
+    from tui.answer.writing import Writing
     from tui.run_now import RunNow
     from tui.setup.form import JobForm
 
@@ -26,37 +26,6 @@ class Choice:
     key: str
     """A letter that chooses it at once."""
     text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writing:
-    """Files that are being written."""
-
-    place: Path
-    """Where to."""
-    command: str
-    """The command that writes them."""
-    before: tuple[int, int] | None
-    """What was known of the last of them before."""
-
-    @classmethod
-    def begun(cls, place: Path, command: str) -> Writing:
-        """Nothing is written yet."""
-        return cls(place=place, command=command, before=_stamp(place))
-
-    @property
-    def is_done(self) -> bool:
-        """Whether they are there all the same: the last one is a new one."""
-        return _stamp(self.place) not in (None, self.before)
-
-
-def _stamp(place: Path) -> tuple[int, int] | None:
-    # Written last, and moved there whole.
-    try:
-        status = os.stat(place / "recommendation.json")
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 class Clock(Protocol):

@@ -316,6 +316,16 @@ def test_a_whole_file_is_copied_however_long_it_is(
     driving.drive(_app(run), (100, 40), body)
 
 
+async def _leave_while_writing(pilot: Pilot[int]) -> None:
+    await pilot.press("5")
+    await shows(pilot, "6 files in out")
+    await pilot.press("w")
+    await shows(pilot, "Write the files of the answer")
+    await pilot.press("ctrl+u", *"mine", "enter")
+    await shows(pilot, "autotune export: writes the files")
+    await pilot.press("q")
+
+
 def test_files_that_are_being_written_are_given_up_only_after_a_question(
     tmp_path: Path, scripted: ScriptedChildren
 ) -> None:
@@ -323,13 +333,7 @@ def test_files_that_are_being_written_are_given_up_only_after_a_question(
     app = _app(answers.finished(tmp_path))
 
     async def body(pilot: Pilot[int]) -> None:
-        await pilot.press("5")
-        await shows(pilot, "6 files in out")
-        await pilot.press("w")
-        await shows(pilot, "Write the files of the answer")
-        await pilot.press("ctrl+u", *"mine", "enter")
-        await shows(pilot, "autotune export: writes the files")
-        await pilot.press("q")
+        await _leave_while_writing(pilot)
         await shows(pilot, "Files are being written. Leave all the same?")
         await pilot.press("b")
         assert scripted.given_up == []
@@ -345,6 +349,7 @@ def test_files_that_are_being_written_are_given_up_only_after_a_question(
     assert command.startswith("  autotune export ")
     assert command.endswith(" --out mine")
     _said(["--out", str(tmp_path / "mine")])
+    assert app.writing.place == Path("mine").absolute()
     assert of_writing(app.writing) == [f"The files are in {tmp_path / 'mine'} all the same."]
 
 
@@ -363,13 +368,7 @@ def test_files_that_are_there_answer_whether_to_leave(
     app = _app(answers.finished(tmp_path))
 
     async def body(pilot: Pilot[int]) -> None:
-        await pilot.press("5")
-        await shows(pilot, "6 files in out")
-        await pilot.press("w")
-        await shows(pilot, "Write the files of the answer")
-        await pilot.press("ctrl+u", *"mine", "enter")
-        await shows(pilot, "autotune export: writes the files")
-        await pilot.press("q")
+        await _leave_while_writing(pilot)
         await shows(pilot, "Leave all the same?")
         ready.set()
         await shows(pilot, "6 files written to")

@@ -23,13 +23,15 @@ from tui import bindings, words
 from tui.answer import commands, files, pages, verdict
 from tui.answer.files import AnswerFile
 from tui.answer.read import Answer, Offer, answer_of
+from tui.answer.writing import Writing
 from tui.children import Children, Reply
 from tui.keys.key import Needs
-from tui.owner import Choice, Writing
+from tui.owner import Choice
 from tui.run_now import RunNow
 from tui.screens.base import RunScreen
 from tui.screens.prompt import Prompt
 from tui.screens.question import WritingQuestion
+from tui.setup.places import path_of
 from tui.widgets.doing import Doing
 from tui.widgets.file_preview import FilePreview
 from tui.widgets.options import refill
@@ -296,7 +298,8 @@ class ExportScreen(RunScreen):
 
         def chosen(text: str | None) -> None:
             if text:
-                self._write(commands.export(directory, text, offer), offer)
+                place = path_of(text).absolute()
+                self._write(commands.export(directory, text, offer), offer, place)
 
         title = f"Write the files of {offer.title}, {offer.configuration}, to"
         hint = "enter writes them there · esc writes nothing"
@@ -313,10 +316,9 @@ class ExportScreen(RunScreen):
                 self._doing.end()
 
     @work(exclusive=True, group="write", exit_on_error=False)
-    async def _write(self, words: list[str], offer: Offer) -> None:
+    async def _write(self, words: list[str], offer: Offer, place: Path) -> None:
         run = self.now.directory
-        out = Path(words[words.index("--out") + 1]).absolute()
-        self.owner.writing = Writing.begun(out, shlex.join(["autotune", *words]))
+        self.owner.writing = Writing.begun(place, shlex.join(["autotune", *words]))
         answer = await self._ask(
             "autotune export: writes the files, each is read back by its consumer", words
         )
@@ -325,24 +327,33 @@ class ExportScreen(RunScreen):
         if isinstance(self.app.screen, WritingQuestion):
             self.app.pop_screen()
         event = files.exported(answer.document or {})
-        number, place = len(event.files), event.directory
-        told = f"{counted(number, 'file')} written to {place}, each read back by its consumer."
+        num_written = counted(len(event.files), "file")
+        told = f"{num_written} written to {event.directory}, each read back by its consumer."
         if run != self.now.directory:
             # Another run is looked at meanwhile, and these are not its files.
             self.owner.say(told if answer.error is None else answer.error[0])
             return
         if answer.error is not None:
-            self._refused(words, offer, *answer.error)
+            self._refused(words, offer, place, *answer.error)
             return
         self._written[offer.kind] = files.of_export(event)
         self.query_one(FilePreview).forget()
         self._doing.say(told, is_fine=True)
         self._show()
 
-    def _refused(self, words: list[str], offer: Offer, cause: str, remedy: str | None) -> None:
+    def _refused(
+        self, words: list[str], offer: Offer, place: Path, cause: str, remedy: str | None
+    ) -> None:
         self._doing.say(f"{cause} {remedy or ''}", is_fine=False)
         if "--force" not in (remedy or "") or "--force" in words:
             return
+
+        def answered(answer: str) -> None:
+            if answer == "force":
+                self._write([*words, "--force"], offer, place)
+            elif answer == "elsewhere":
+                self.action_write()
+
         self.owner.ask_user(
             cause,
             "Replacing loses what stands in them.",
@@ -351,14 +362,8 @@ class ExportScreen(RunScreen):
                 Choice(id="elsewhere", key="e", text="Write somewhere else"),
                 Choice(id="force", key="r", text="Replace them (--force)"),
             ),
-            lambda answer: self._after_refusal(words, offer, answer),
+            answered,
         )
-
-    def _after_refusal(self, words: list[str], offer: Offer, answer: str) -> None:
-        if answer == "force":
-            self._write([*words, "--force"], offer)
-        elif answer == "elsewhere":
-            self.action_write()
 
     def action_go_on(self) -> None:
         """Starts an engine for a run that ended before it had an answer."""
