@@ -215,16 +215,16 @@ def test_leaving_a_run_that_goes_on_asks_what_should_become_of_it(running: RunDi
 
 def test_a_stop_while_confirming_ends_the_measurement_and_says_so(tmp_path: Path) -> None:
     events = [*stories.searching(), *stories.running_trial("confirm")]
-    app = app_of(stories.write(tmp_path, events, alive=True))
+    run = stories.write(tmp_path, events, alive=True)
 
     async def body(pilot: Driver) -> None:
         await pilot.press("q")
         await shows(pilot, "Stop after this measurement: a run that goes on confirms anew")
         await pilot.press("f")
         await shows(pilot, "Stopping after this measurement. ^c stops now.")
-        await pilot.press("ctrl+c")
+        assert asked(run) == [("stop", "SIGINT")]
 
-    drive(app, (80, 24), body)
+    drive(app_of(run), (80, 24), body)
 
 
 def test_finishing_the_trial_waits_for_the_engine_and_takes_its_code(

@@ -68,7 +68,7 @@ def wanted_rows(view: RunView, width: int) -> int:
 
 def _legend(view: RunView, predictions: Mapping[Configuration, int]) -> list[str]:
     """What a square may hold; of the states only those that are there."""
-    parts = ["bare: measured", "★ best"]
+    parts = ["samples/s measured", "★ best"]
     if view.confirmed is not None:
         parts.append(readings.signed(view.confirmed))
     if predictions:
